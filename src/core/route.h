@@ -1,0 +1,23 @@
+/* The topics of an event: its topic, or the comma-separated list in routing_key that replaces it. Blanks are
+ * trimmed, repeated names count once; a list with no topic in it has n = 0. */
+#ifndef OUTBOXD_ROUTE_H
+#define OUTBOXD_ROUTE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define ROUTE_MAX 1000 /* topics of one event; one that names more is not sent to any */
+
+struct route {
+    char **topics; /* owned, with the texts in one allocation */
+    size_t n;
+};
+
+void route_init(struct route *route, const char *topic, const char *routing_key);
+void route_done(struct route *route);
+bool route_overlaps(const struct route *a, const struct route *b);
+
+/* NULL, or why Kafka would not take the name (empty, "." or "..", longer than 249, a character outside [a-zA-Z0-9._-]). */
+const char *route_topic_fault(const char *topic);
+
+#endif
