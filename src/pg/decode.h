@@ -1,0 +1,39 @@
+/* Rows of outbox_events into events. The select lists and the decoder know the same columns; they stay together here. */
+#ifndef OUTBOXD_DECODE_H
+#define OUTBOXD_DECODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "batch.h"
+#include "pg.h"
+
+/* Inside, where the row is locked: plain columns. */
+#define DECODE_RAW                                                                                              \
+    "seq, lane, id, topic, event_type, schema_version, aggregate_type, aggregate_id, tenant_id, routing_key, "  \
+    "partition_key, payload, payload_bytes, headers, metadata, status, retry_count, max_retries, occurred_at, " \
+    "created_at"
+
+/* What the row will cost in memory, without fetching it: the columns are stored uncompressed. */
+#define DECODE_SIZE                                                                                            \
+    "(256 + pg_column_size(payload) + coalesce(pg_column_size(payload_bytes), 0) + pg_column_size(headers) + " \
+    "pg_column_size(metadata))"
+
+/* Outside: as decode_event wants them, in binary. */
+#define DECODE_COLUMNS   "ctid, size, " DECODE_RAW
+#define DECODE_N_COLUMNS 22
+
+/* The same, but the bytes only of rows for which `wanted` is true: a row may be too much to fetch. */
+#define DECODE_COLUMNS_IF(wanted)                                                                                      \
+    "ctid, size, seq, lane, id, topic, event_type, schema_version, aggregate_type, aggregate_id, tenant_id, "          \
+    "routing_key, partition_key, CASE WHEN " wanted " THEN payload END, CASE WHEN " wanted " THEN payload_bytes END, " \
+    "headers, metadata, status, retry_count, max_retries, occurred_at, created_at"
+
+/* A row that we see and do not hold: enough to keep its stream behind it. */
+#define DECODE_BYSTANDER "seq, lane, topic, routing_key, partition_key, aggregate_id"
+
+/* Returns the row's size. */
+int64_t decode_event(struct event *event, const struct rows *rows, int row, int max_retries, int64_t now_us);
+void decode_bystanders(struct batch *batch, const struct rows *rows);
+
+#endif

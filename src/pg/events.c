@@ -1,0 +1,318 @@
+#include "events.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "claim.h"
+#include "events_filter.h"
+#include "mark.h"
+#include "predicates.h"
+#include "route.h"
+
+#define LOCK_SLICE_MS "2000" /* then say so, and wait again */
+#define LOCK_TRIES    60
+
+/* "FAILED" to change means refused: a follower that was released and is on its way never failed by itself. An id names the
+ * row, so there it cannot be meant by accident. */
+#define REFUSED " AND (retry_after IS NOT NULL OR retry_count > 0)"
+
+static void add_where(struct question *question, const struct events_part *part, const struct events_filter *filter)
+{
+    question_add(question, part->predicate);
+    if (part->kind == EVENTS_FAILED && filter->id == NULL)
+        question_add(question, REFUSED);
+    filter_conditions(question, filter, part->lists);
+}
+
+static bool concerns(const struct events_part *part, const struct events_filter *filter)
+{
+    unsigned kinds = filter->kinds ? filter->kinds : EVENTS_FAILED | EVENTS_DEAD;
+    return kinds & part->kind & (EVENTS_FAILED | EVENTS_HELD | EVENTS_DEAD);
+}
+
+/* --- how many, and where --- */
+
+static enum result count_part(struct pg *pg, const struct events_part *part, const struct events_filter *filter,
+                              int64_t ret_lanes[LANES], struct error *err)
+{
+    struct question question = {0};
+    question_add(&question, "SELECT l.lane, n FROM ");
+    filter_lanes(&question, filter);
+    question_add(&question,
+                 " CROSS JOIN LATERAL (SELECT count(*) AS n FROM @.outbox_events e WHERE e.lane = l.lane AND ");
+    add_where(&question, part, filter);
+    question_add(&question, ") c WHERE n > 0");
+    _cleanup_(rows_cleanup) struct rows *rows = NULL;
+    enum result result = question_ask(&question, pg, &rows, err);
+    question_done(&question);
+    for (int i = 0; result == OK && i < rows_n(rows); i++)
+        ret_lanes[rows_int(rows, i, 0)] += rows_int(rows, i, 1);
+    return result;
+}
+
+static enum result count_lanes(struct pg *pg, const struct events_filter *filter, int64_t ret_lanes[LANES],
+                               struct error *err)
+{
+    enum result result = OK;
+    for (size_t i = 0; result == OK && i < n_events_parts; i++)
+        if (concerns(&events_parts[i], filter))
+            result = count_part(pg, &events_parts[i], filter, ret_lanes, err);
+    return result;
+}
+
+/* --- probes --- */
+
+/* The parked topics that the filter concerns: those of the event it names, the topic it names, or all. In the order of their
+ * names, as the workers lock them. */
+static enum result probe(struct pg *pg, const struct events_change *change, bool only_count, int64_t *ret_n,
+                         struct error *err)
+{
+    const struct events_filter *filter = change->filter;
+    struct question question = {0};
+    question_add(&question, only_count
+                                ? "SELECT count(*) FROM @.outbox_parked_topics p WHERE p.state = 'parked'"
+                                : "WITH due AS (UPDATE @.outbox_parked_topics SET probe_after = clock_timestamp() "
+                                  "WHERE state = 'parked' AND topic = ANY (ARRAY(SELECT topic FROM "
+                                  "@.outbox_parked_topics p WHERE p.state = 'parked'");
+    if (filter->topic != NULL) {
+        question_add(&question, " AND p.topic = ");
+        question_value(&question, filter->topic, "text");
+    }
+    if (filter->id != NULL) {
+        question_add(&question, " AND EXISTS (SELECT FROM @.outbox_events e WHERE e.id = ");
+        question_value(&question, filter->id, "text");
+        question_add(&question, " AND " ROUTED_TO("p.topic") ")");
+    }
+    if (!only_count)
+        question_add(&question, " ORDER BY topic FOR UPDATE)) RETURNING 1) SELECT count(*) FROM due");
+    _cleanup_(rows_cleanup) struct rows *rows = NULL;
+    enum result result = question_ask(&question, pg, &rows, err);
+    question_done(&question);
+    *ret_n = result == OK ? rows_int(rows, 0, 0) : 0;
+    return result;
+}
+
+/* --- a batch of one lane --- */
+
+/* Where the last batch ended, in the order of the part's index. */
+struct place {
+    bool set;
+    char *topic, *key;
+    int64_t seq;
+};
+
+static void place_clear(struct place *place)
+{
+    str_free(&place->topic);
+    str_free(&place->key);
+    place->set = false;
+}
+
+static void add_place(struct question *question, const struct events_part *part, const struct place *place)
+{
+    if (!place->set)
+        return;
+    question_add(question, part->topic_first ? " AND (topic, " KEY ", seq) > (" : " AND (" KEY ", seq) > (");
+    if (part->topic_first) {
+        question_value(question, place->topic, "text");
+        question_add(question, ", ");
+    }
+    question_value(question, place->key, "text");
+    question_add(question, ", ");
+    question_int(question, place->seq, "bigint");
+    question_add(question, ")");
+}
+
+/* Changes the rows that its own SELECT locked, and repeats their condition. ret: the rows, in the order of the index. */
+static enum result change_rows(struct pg *pg, const struct events_change *change, const struct events_part *part,
+                               int lane, int64_t limit, const struct place *place, struct rows **ret, struct error *err)
+{
+    struct question question = {0};
+    question_add(&question, "WITH picked AS MATERIALIZED (SELECT ctid, topic, routing_key, " KEY " AS key, seq "
+                            "FROM @.outbox_events e WHERE e.lane = ");
+    question_int(&question, lane, "smallint");
+    question_add(&question, " AND ");
+    add_where(&question, part, change->filter);
+    add_place(&question, part, place);
+    question_add(&question, " ORDER BY ");
+    question_add(&question, part->order);
+    question_add(&question, " LIMIT ");
+    question_int(&question, limit, "bigint");
+    question_add(&question, " FOR UPDATE SKIP LOCKED), changed AS (");
+    question_add(&question, change->discard
+                                ? "DELETE FROM @.outbox_events WHERE "
+                                : "UPDATE @.outbox_events SET status = 2, retry_after = NULL, retry_count = 0 WHERE ");
+    question_add(&question, part->predicate);
+    question_add(&question,
+                 " AND ctid = ANY (ARRAY(SELECT ctid FROM picked))) SELECT topic, routing_key, key, seq FROM picked");
+    enum result result = question_ask(&question, pg, ret, err);
+    question_done(&question);
+    return result;
+}
+
+/* The streams whose rows went: the relay's own release. */
+static enum result release(struct pg *pg, const struct events_change *change, int lane, const struct rows *gone,
+                           int64_t *ret_freed, struct error *err)
+{
+    struct strbuf lanes = {0}, topics = {0}, keys = {0};
+    pg_array_begin(&lanes);
+    pg_array_begin(&topics);
+    pg_array_begin(&keys);
+    for (int i = 0; i < rows_n(gone); i++) {
+        struct route route;
+        route_init(&route, rows_text(gone, i, 0), rows_null(gone, i, 1) ? NULL : rows_text(gone, i, 1));
+        for (size_t t = 0; t < route.n; t++) {
+            pg_array_int(&lanes, lane);
+            pg_array_text(&topics, route.topics[t]);
+            pg_array_text(&keys, rows_text(gone, i, 2));
+        }
+        route_done(&route);
+    }
+    pg_array_end(&lanes);
+    pg_array_end(&topics);
+    pg_array_end(&keys);
+    char limit[16];
+    snprintf(limit, sizeof limit, "%d", change->batch_size);
+    _cleanup_(rows_cleanup) struct rows *freed = NULL;
+    enum result result = pg_query(pg, &mark_release, 4, (const char *[]){lanes.data, topics.data, keys.data, limit},
+                                  ANSWER_TIMEOUT_MS, &freed, err);
+    if (result == OK)
+        *ret_freed += rows_affected(freed);
+    strbuf_done(&lanes);
+    strbuf_done(&topics);
+    strbuf_done(&keys);
+    return result;
+}
+
+static void report(const struct events_change *change, int waiting_for)
+{
+    if (change->progress != NULL)
+        change->progress(change, waiting_for);
+}
+
+/* BEGIN, and the lane is ours; waits for it. */
+static enum result take_lane(struct pg *pg, const struct events_change *change, int lane, struct error *err)
+{
+    char number[8];
+    snprintf(number, sizeof number, "%d", lane);
+    for (int tries = 0;; tries++) {
+        enum result result =
+            pg_script(pg,
+                      "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '30s'; "
+                      "SET LOCAL idle_in_transaction_session_timeout = '10s'; "
+                      "SET LOCAL lock_timeout = " LOCK_SLICE_MS "; SET LOCAL enable_seqscan = off; "
+                      "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; SET LOCAL jit = off",
+                      10000, err);
+        if (result == OK)
+            result = pg_ask(pg, "SELECT FROM @.outbox_lanes WHERE lane = $1::smallint FOR UPDATE", 1,
+                            (const char *[]){number}, ANSWER_TIMEOUT_MS, NULL, err);
+        if (result == OK || strcmp(err->sqlstate, "55P03") != 0)
+            return result;
+        if (tries == LOCK_TRIES) {
+            error_retry(err, "lane %d was held by another session for two minutes", lane);
+            error_hint(err, "`outboxd status` and pg_stat_activity show who; nothing is lost: run the command again");
+            return RETRY;
+        }
+        struct error ignored;
+        if (pg_script(pg, "ROLLBACK", 10000, &ignored) != OK)
+            return result;
+        report(change, lane);
+    }
+}
+
+static enum result change_batch(struct pg *pg, struct events_change *change, const struct events_part *part, int lane,
+                                int64_t limit, struct place *place, bool *ret_more, struct error *err)
+{
+    _cleanup_(rows_cleanup) struct rows *rows = NULL;
+    int64_t freed = 0;
+    enum result result = take_lane(pg, change, lane, err);
+    if (result == OK) /* a statement of its own: its snapshot is younger than the lock */
+        result = change_rows(pg, change, part, lane, limit, place, &rows, err);
+    int n = result == OK ? rows_n(rows) : 0;
+    if (result == OK && n > 0 && change->discard)
+        result = release(pg, change, lane, rows, &freed, err);
+    if (result == OK)
+        result = pg_script(pg, "COMMIT", ANSWER_TIMEOUT_MS, err);
+    if (result != OK)
+        return result;
+    change->changed += n;
+    change->freed += freed;
+    *ret_more = n == limit;
+    if (n > 0) {
+        place_clear(place);
+        *place = (struct place){true, str_dup(rows_text(rows, n - 1, 0)), str_dup(rows_text(rows, n - 1, 2)),
+                                rows_int(rows, n - 1, 3)};
+    }
+    report(change, -1);
+    return OK;
+}
+
+static enum result change_lane(struct pg *pg, struct events_change *change, int lane, struct error *err)
+{
+    enum result result = OK;
+    for (size_t i = 0; result == OK && i < n_events_parts; i++) {
+        struct place place = {0};
+        bool more = concerns(&events_parts[i], change->filter);
+        while (result == OK && more) {
+            int64_t limit = change->batch_size;
+            if (change->filter->limit > 0 && change->filter->limit - change->changed < limit)
+                limit = change->filter->limit - change->changed;
+            if (limit <= 0)
+                break;
+            result = change_batch(pg, change, &events_parts[i], lane, limit, &place, &more, err);
+        }
+        place_clear(&place);
+    }
+    return result;
+}
+
+/* --- the whole --- */
+
+static enum result who(struct pg *pg, struct events_change *change, struct error *err)
+{
+    _cleanup_(rows_cleanup) struct rows *rows = NULL;
+    enum result result = pg_ask(pg, "SELECT current_user", 0, NULL, 10000, &rows, err);
+    if (result == OK)
+        snprintf(change->user, sizeof change->user, "%s", rows_text(rows, 0, 0));
+    return result;
+}
+
+static enum result survey(struct pg *pg, struct events_change *change, int64_t lanes[LANES], struct error *err)
+{
+    enum result result = who(pg, change, err);
+    if (result == OK)
+        result = pg_script(pg,
+                           "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = '30s'; "
+                           "SET LOCAL enable_seqscan = off; SET LOCAL jit = off",
+                           10000, err);
+    if (result == OK)
+        result = count_lanes(pg, change->filter, lanes, err);
+    if (result == OK)
+        result = pg_script(pg, "COMMIT", 10000, err);
+    for (int lane = 0; lane < LANES; lane++)
+        change->matched += lanes[lane];
+    if (change->filter->limit > 0 && change->matched > change->filter->limit)
+        change->matched = change->filter->limit;
+    return result;
+}
+
+enum result events_count(struct pg *pg, struct events_change *change, struct error *err)
+{
+    int64_t lanes[LANES] = {0};
+    enum result result = survey(pg, change, lanes, err);
+    if (result == OK && !change->discard)
+        result = probe(pg, change, true, &change->probes, err);
+    return result;
+}
+
+enum result events_apply(struct pg *pg, struct events_change *change, struct error *err)
+{
+    int64_t lanes[LANES] = {0};
+    enum result result = survey(pg, change, lanes, err);
+    for (int lane = 0; result == OK && lane < LANES; lane++)
+        if (lanes[lane] > 0)
+            result = change_lane(pg, change, lane, err);
+    if (result == OK && !change->discard)
+        result = probe(pg, change, false, &change->probes, err);
+    return result;
+}

@@ -1,0 +1,277 @@
+#include "mark.h"
+
+#include <stdio.h>
+
+#include "backoff.h"
+#include "predicates.h"
+#include "seam.h"
+
+#define PROBE_BASE_MS 500
+#define PROBE_CAP_MS  5000
+
+/* By ctid, for we hold the row and it cannot move, and by seq, so that a mistake about that marks nothing. */
+static const struct statement sent = {
+    "sent",
+    "UPDATE @.outbox_events SET status = 1, published_at = clock_timestamp(), retry_after = NULL, last_error = NULL "
+    "WHERE ctid = ANY ($1::tid[]) AND seq = ANY ($2::bigint[]) AND " READY_OR_HELD};
+static const struct statement deleted = {
+    "deleted",
+    "DELETE FROM @.outbox_events WHERE ctid = ANY ($1::tid[]) AND seq = ANY ($2::bigint[]) AND " READY_OR_HELD};
+
+/* delay: milliseconds, or -1 for a held row. A row that is held for a parked topic ($7) is held only while that topic is. */
+static const struct statement others = {
+    "others",
+    "UPDATE @.outbox_events e SET status = v.status, retry_count = v.retry_count, last_error = v.error, "
+    "retry_after = CASE WHEN v.status = 9 THEN clock_timestamp() WHEN v.delay < 0 THEN 'infinity' "
+    "    ELSE clock_timestamp() + v.delay * interval '1 ms' END "
+    "FROM unnest($1::tid[], $2::bigint[], $3::smallint[], $4::smallint[], $5::bigint[], $6::text[], $7::text[]) "
+    "    v(tid, seq, status, retry_count, delay, error, parked) "
+    "WHERE e.ctid = v.tid AND e.seq = v.seq AND e.status IN (0, 2) AND (v.parked IS NULL "
+    "    OR EXISTS (SELECT FROM @.outbox_parked_topics p WHERE p.topic = v.parked))"};
+
+/* Parks topics; one that drained goes back. In the order of their names, so that two workers do not lock crosswise. */
+static const struct statement park = {
+    "park",
+    "INSERT INTO @.outbox_parked_topics AS p (topic, reason, probe_after, probe_seq, probe_lane) "
+    "SELECT topic, reason, clock_timestamp() + delay * interval '1 ms', seq, lane "
+    "FROM (SELECT DISTINCT ON (topic) * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::smallint[]) "
+    "      v(topic, reason, delay, seq, lane) ORDER BY topic, seq) v ORDER BY topic "
+    "ON CONFLICT (topic) DO UPDATE SET state = 'parked', reason = excluded.reason, probe_after = excluded.probe_after, "
+    "    probe_seq = excluded.probe_seq, probe_lane = excluded.probe_lane WHERE p.state = 'draining'"};
+
+/* Whoever takes a topic out of the table locks its row first and then looks for held rows again: with this lock here, either
+ * it sees ours, or we see that the topic is gone. */
+static const struct statement keep_parked = {
+    "keep_parked", "SELECT FROM @.outbox_parked_topics WHERE topic = ANY ($1::text[]) ORDER BY topic FOR KEY SHARE"};
+
+/* What the probes found out. delay < 0: the topic takes records again. */
+static const struct statement probed = {
+    "probed", "UPDATE @.outbox_parked_topics p SET state = CASE WHEN v.delay < 0 THEN 'draining' ELSE 'parked' END, "
+              "probes = probes + 1, reason = coalesce(v.reason, p.reason), probe_seq = v.seq, "
+              "probe_after = clock_timestamp() + greatest(v.delay, 0) * interval '1 ms' "
+              "FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) v(topic, delay, seq, reason) "
+              "WHERE p.topic = v.topic AND p.state = 'parked'"};
+
+/* The streams whose head went: their next held rows become ready, at most a batch ($4) of each, unless some released row of
+ * the stream is still on its way (the last of those releases the next) or the topic is parked. Only a hint: the claim tests. */
+/* clang-format off */
+const struct statement mark_release = {"release",
+    "UPDATE @.outbox_events SET retry_after = NULL WHERE status = 2 AND retry_after = 'infinity' AND ctid = ANY (ARRAY("
+    "  SELECT h.ctid FROM"
+    "    (SELECT DISTINCT lane, topic, key FROM unnest($1::smallint[], $2::text[], $3::text[]) u(lane, topic, key)) s"
+    "    CROSS JOIN LATERAL ("
+    "      SELECT * FROM (SELECT ctid FROM @.outbox_events e WHERE e.lane = s.lane AND e.topic = s.topic"
+    "        AND " KEY " = s.key AND " HELD " ORDER BY seq LIMIT $4 FOR UPDATE SKIP LOCKED) plain"
+    "      UNION ALL"
+    "      SELECT * FROM (SELECT ctid FROM @.outbox_events e WHERE e.lane = s.lane AND " KEY " = s.key AND " ROUTED_HELD
+    "        AND " ROUTED_TO("s.topic") " ORDER BY seq LIMIT $4 FOR UPDATE SKIP LOCKED) routed) h "
+    "WHERE NOT " SOME_ROW("e.lane = s.lane AND e.topic = s.topic AND " KEY " = s.key AND " HEAD)
+    "  AND NOT EXISTS (SELECT FROM @.outbox_parked_topics p WHERE p.topic = s.topic)))"};
+/* clang-format on */
+
+static const struct statement commit = {"commit", "COMMIT"};
+
+/* --- arrays of the parameters --- */
+
+struct columns {
+    struct strbuf c[7];
+    size_t n;
+};
+
+static void columns_begin(struct columns *columns)
+{
+    for (size_t i = 0; i < ARRAY_LEN(columns->c); i++)
+        pg_array_begin(&columns->c[i]);
+}
+
+static enum result columns_queue(struct columns *columns, struct pg *pg, const struct statement *statement,
+                                 int n_arrays, const char *more, struct marks *marks, struct error *err)
+{
+    if (columns->n == 0)
+        return OK;
+    const char *values[8];
+    for (int i = 0; i < n_arrays; i++) {
+        pg_array_end(&columns->c[i]);
+        values[i] = columns->c[i].data;
+    }
+    if (more != NULL)
+        values[n_arrays] = more;
+    marks->answers++;
+    return pg_queue(pg, statement, n_arrays + (more != NULL), values, false, err);
+}
+
+static void columns_done(struct columns *columns)
+{
+    for (size_t i = 0; i < ARRAY_LEN(columns->c); i++)
+        strbuf_done(&columns->c[i]);
+}
+
+struct work {
+    struct columns sent, others, park, keep, probed, release;
+};
+
+static void add_other(struct columns *columns, const struct event *event, enum event_status status, int retry_count,
+                      int64_t delay, const char *parked)
+{
+    pg_array_tid(&columns->c[0], event->block, event->offset);
+    pg_array_int(&columns->c[1], event->seq);
+    pg_array_int(&columns->c[2], status);
+    pg_array_int(&columns->c[3], retry_count < INT16_MAX ? retry_count : INT16_MAX);
+    pg_array_int(&columns->c[4], delay);
+    pg_array_text(&columns->c[5], event->reason);
+    pg_array_text(&columns->c[6], parked);
+    columns->n++;
+}
+
+static void add_park(struct columns *columns, const struct event *event)
+{
+    pg_array_text(&columns->c[0], event->blame);
+    pg_array_text(&columns->c[1], event->reason);
+    pg_array_int(&columns->c[2], backoff_delay(PROBE_BASE_MS, PROBE_CAP_MS, 0));
+    pg_array_int(&columns->c[3], event->seq);
+    pg_array_int(&columns->c[4], event->lane);
+    columns->n++;
+}
+
+static void add_keep(struct columns *columns, const char *topic)
+{
+    pg_array_text(&columns->c[0], topic);
+    columns->n++;
+}
+
+/* A probe that was acknowledged, or refused for its own sake, shows that the topic takes records. One that failed for another
+ * of its topics shows nothing: let the rows that are this topic's alone try; if it is away, they park it again. */
+static void add_probed(struct columns *columns, const struct claim *claim, const struct event *event)
+{
+    for (size_t t = 0; t < event->route.n; t++) {
+        const char *topic = event->route.topics[t];
+        const struct parked_topic *parked = claim_parked(claim, topic);
+        if (parked == NULL || parked->draining)
+            continue;
+        bool still = event->verdict == VERDICT_HELD || (event->verdict == VERDICT_PARK && str_eq(event->blame, topic));
+        pg_array_text(&columns->c[0], topic);
+        pg_array_int(&columns->c[1],
+                     still ? backoff_delay(PROBE_BASE_MS, PROBE_CAP_MS, (unsigned)parked->probes + 1) : -1);
+        pg_array_int(&columns->c[2], event->seq);
+        pg_array_text(&columns->c[3], still && event->verdict == VERDICT_PARK ? event->reason : NULL);
+        columns->n++;
+    }
+}
+
+static void add_release(struct columns *columns, const struct claim *claim, const struct event *event)
+{
+    for (size_t t = 0; t < event->route.n; t++) {
+        if (!claim_stuck(claim, event->lane, event->route.topics[t]))
+            continue;
+        pg_array_int(&columns->c[0], event->lane);
+        pg_array_text(&columns->c[1], event->route.topics[t]);
+        pg_array_text(&columns->c[2], event->key.data);
+        columns->n++;
+    }
+}
+
+/* One event into the statements that its verdict asks for. */
+static void sort_out(struct work *work, const struct claim *claim, const struct event *event,
+                     const struct mark_options *options, struct marks *marks)
+{
+    bool was_held = event->drained || event->probe;
+    if (event->probe && event->verdict != VERDICT_LEFT)
+        add_probed(&work->probed, claim, event);
+    switch (event->verdict) {
+    case VERDICT_SENT:
+        pg_array_tid(&work->sent.c[0], event->block, event->offset);
+        pg_array_int(&work->sent.c[1], event->seq);
+        work->sent.n++;
+        marks->sent++;
+        add_release(&work->release, claim, event);
+        break;
+    case VERDICT_REFUSED:
+    case VERDICT_DEAD:
+        if (event_dies(event)) {
+            add_other(&work->others, event, EVENT_DEAD, event->retry_count + (event->verdict == VERDICT_REFUSED), 0,
+                      NULL);
+            marks->dead++;
+            if (!options->dead_blocks)
+                add_release(&work->release, claim, event);
+        } else {
+            int64_t delay = backoff_delay(options->retry_base_ms, options->retry_max_ms, (unsigned)event->retry_count);
+            add_other(&work->others, event, EVENT_FAILED, event->retry_count + 1, delay, NULL);
+            marks->failed++;
+        }
+        break;
+    case VERDICT_PARK:
+        if (!event->probe)
+            add_park(&work->park, event);
+        __attribute__((fallthrough));
+    case VERDICT_HELD:
+        if (was_held)
+            break; /* it is held already: a waiting row is written once */
+        if (event->blame != NULL)
+            add_keep(&work->keep, event->blame);
+        add_other(&work->others, event, EVENT_FAILED, event->retry_count, -1, event->blame);
+        marks->held++;
+        break;
+    case VERDICT_NONE:
+    case VERDICT_LEFT:
+    case VERDICT_SUSPECT:
+        break;
+    }
+}
+
+enum result mark_queue(struct pg *pg, const struct claim *claim, const struct batch *batch,
+                       const struct mark_options *options, struct marks *ret, struct error *err)
+{
+    struct work work = {0};
+    struct columns *all[] = {&work.sent, &work.others, &work.park, &work.keep, &work.probed, &work.release};
+    *ret = (struct marks){.sent_at = -1};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        columns_begin(all[i]);
+    for (size_t i = 0; i < batch->n; i++)
+        if (batch->events[i].taken)
+            sort_out(&work, claim, &batch->events[i], options, ret);
+
+    char limit[16];
+    snprintf(limit, sizeof limit, "%d", claim->batch_size);
+    enum result result = columns_queue(&work.park, pg, &park, 5, NULL, ret, err);
+    if (result == OK)
+        result = columns_queue(&work.keep, pg, &keep_parked, 1, NULL, ret, err);
+    if (result == OK)
+        result = columns_queue(&work.others, pg, &others, 7, NULL, ret, err);
+    if (result == OK && work.sent.n > 0)
+        ret->sent_at = ret->answers;
+    if (result == OK)
+        result = columns_queue(&work.sent, pg, options->delete_sent ? &deleted : &sent, 2, NULL, ret, err);
+    if (result == OK)
+        result = columns_queue(&work.probed, pg, &probed, 4, NULL, ret, err);
+    if (result == OK)
+        result = columns_queue(&work.release, pg, &mark_release, 3, limit, ret, err);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        columns_done(all[i]);
+
+    if (result == OK && seam_armed("marked")) { /* only a test wants the marks sent before COMMIT is */
+        for (result = pg_sync(pg, ANSWER_TIMEOUT_MS, err); result == OK && ret->answers > 0; ret->answers--)
+            result = pg_next(pg, NULL, err);
+        if (result == OK)
+            result = pg_end(pg, err);
+        ret->sent_at = -1;
+        seam("marked");
+    }
+    if (result == OK)
+        result = pg_queue(pg, &commit, 0, NULL, false, err);
+    ret->answers++;
+    return result;
+}
+
+enum result mark_read(struct pg *pg, const struct marks *marks, struct error *err)
+{
+    for (int i = 0; i < marks->answers; i++) {
+        _cleanup_(rows_cleanup) struct rows *rows = NULL;
+        enum result result = pg_next(pg, &rows, err);
+        if (result != OK)
+            return result;
+        if (i == marks->sent_at && rows_affected(rows) != (int)marks->sent)
+            return error_retry(err, "marked %d rows as sent, but %zu were acknowledged", rows_affected(rows),
+                               marks->sent);
+    }
+    return OK;
+}

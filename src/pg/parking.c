@@ -1,0 +1,58 @@
+#include "parking.h"
+
+#include <string.h>
+
+#include "claim.h"
+#include "predicates.h"
+
+static const struct statement lock_topics = {
+    "lock_topics", "SELECT topic FROM @.outbox_parked_topics ORDER BY topic FOR UPDATE SKIP LOCKED"};
+
+/* Statements of their own: their snapshot is younger than the lock, so they see what was held under keep_parked. */
+#define LANE_SERIES "(SELECT l::smallint AS lane FROM generate_series(0, 15) l) l"
+/* clang-format off */
+static const struct statement unpark = {"unpark",
+    "DELETE FROM @.outbox_parked_topics p WHERE topic = ANY ($1::text[]) AND NOT EXISTS ("
+    "  SELECT FROM " LANE_SERIES
+    "  WHERE " SOME_ROW("e.lane = l.lane AND e.topic = p.topic AND " HELD " AND (p.state = 'parked' OR " FREE("$2", "$3") ")")
+    "    OR " SOME_ROW("e.lane = l.lane AND " ROUTED_HELD " AND " ROUTED_TO("p.topic")) ")"};
+static const struct statement elect = {"elect",
+    "UPDATE @.outbox_parked_topics p SET probe_lane = h.lane, probe_seq = h.seq "
+    "FROM @.outbox_parked_topics t CROSS JOIN LATERAL ("
+    "  SELECT h.lane, h.seq FROM " LANE_SERIES " CROSS JOIN LATERAL ("
+    "    SELECT * FROM (SELECT e.lane, e.seq FROM @.outbox_events e"
+    "      WHERE e.lane = l.lane AND e.topic = t.topic AND " HELD " AND " FREE("$2", "$3") " ORDER BY seq LIMIT 1) plain"
+    "    UNION ALL"
+    "    SELECT * FROM (SELECT e.lane, e.seq FROM @.outbox_events e"
+    "      WHERE e.lane = l.lane AND " ROUTED_HELD " AND " ROUTED_TO("t.topic") " AND " ROUTED_FREE("$2", "$3")
+    "      LIMIT 1) routed) h LIMIT 1) h "
+    "WHERE t.topic = p.topic AND p.topic = ANY ($1::text[]) AND p.state = 'parked'"
+    "  AND NOT " SOME_ROW("e.lane = p.probe_lane AND e.topic = p.topic AND " HELD " AND " FREE("$2", "$3"))
+    "  AND NOT " SOME_ROW("e.lane = p.probe_lane AND " ROUTED_HELD " AND " ROUTED_TO("p.topic") " AND " ROUTED_FREE("$2", "$3"))};
+/* clang-format on */
+
+enum result parking_tidy(struct pg *pg, bool ordered, bool dead_blocks, int *ret_gone, struct error *err)
+{
+    struct strbuf topics = {0};
+    _cleanup_(rows_cleanup) struct rows *locked = NULL, *gone = NULL;
+    *ret_gone = 0;
+    enum result result =
+        pg_script(pg, "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '30s'", 10000, err);
+    if (result == OK)
+        result = pg_query(pg, &lock_topics, 0, NULL, ANSWER_TIMEOUT_MS, &locked, err);
+    pg_array_begin(&topics);
+    for (int i = 0; result == OK && i < rows_n(locked); i++)
+        pg_array_text(&topics, rows_text(locked, i, 0));
+    pg_array_end(&topics);
+    const char *values[] = {topics.data, ordered ? "t" : "f", dead_blocks ? "t" : "f"};
+    if (result == OK)
+        result = pg_query(pg, &unpark, 3, values, ANSWER_TIMEOUT_MS, &gone, err);
+    if (result == OK)
+        result = pg_query(pg, &elect, 3, values, ANSWER_TIMEOUT_MS, NULL, err);
+    if (result == OK)
+        result = pg_script(pg, "COMMIT", ANSWER_TIMEOUT_MS, err);
+    if (result == OK)
+        *ret_gone = rows_affected(gone);
+    strbuf_done(&topics);
+    return result;
+}
