@@ -1,0 +1,140 @@
+#include "burial.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <librdkafka/rdkafka.h>
+
+#include "log.h"
+#include "str.h"
+
+#define BURIAL_TIMEOUT "5000" /* ms */
+
+struct burial {
+    rd_kafka_t *rk;
+    const char *topic; /* the config's */
+};
+
+struct report {
+    bool done;
+    rd_kafka_resp_err_t code;
+};
+
+static void reported(rd_kafka_t *rk, const rd_kafka_message_t *message, void *opaque)
+{
+    struct report *report = message->_private;
+    (void)rk;
+    (void)opaque;
+    if (report != NULL)
+        *report = (struct report){true, message->err};
+}
+
+static void log_line(const rd_kafka_t *rk, int level, const char *facility, const char *text)
+{
+    (void)rk;
+    log_debug("librdkafka %d %s: %s", level, facility, text);
+}
+
+/* Errors come with the report of the message; without this librdkafka would print them. */
+static void complained(rd_kafka_t *rk, int code, const char *reason, void *opaque)
+{
+    (void)rk;
+    (void)opaque;
+    log_debug("librdkafka, dead topic: %d %s", code, reason);
+}
+
+enum result burial_new(const struct config *config, struct burial **ret, struct error *err)
+{
+    static const char *const ours[][2] = {
+        {"client.id", "outboxd"},
+        {"linger.ms", "0"},
+        {"enable.idempotence", "true"},
+        {"partitioner", "murmur2_random"},
+        {"reconnect.backoff.max.ms", "1000"},
+        {"topic.metadata.propagation.max.ms", "3000"},
+    };
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    char text[512];
+    enum result result = OK;
+
+    for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+        rd_kafka_conf_set(conf, ours[i][0], ours[i][1], text, sizeof text);
+    for (size_t i = 0; i < config->n_kafka && result == OK; i++) {
+        const struct kafka_property *property = &config->kafka[i];
+        if (rd_kafka_conf_set(conf, property->name, property->value, text, sizeof text) != RD_KAFKA_CONF_OK) {
+            _cleanup_(str_free) char *setting = config_kafka_setting(property->name);
+            result = error_fatal(err, "%s: librdkafka does not take this value", setting);
+        }
+    }
+    /* Every report comes in this time, so that nothing of a caller's is borrowed for longer. */
+    rd_kafka_conf_set(conf, "message.timeout.ms", BURIAL_TIMEOUT, text, sizeof text);
+    rd_kafka_conf_set_dr_msg_cb(conf, reported);
+    rd_kafka_conf_set_error_cb(conf, complained);
+    rd_kafka_conf_set_log_cb(conf, log_line);
+    rd_kafka_t *rk = result == OK ? rd_kafka_new(RD_KAFKA_PRODUCER, conf, text, sizeof text) : NULL;
+    if (rk == NULL) {
+        rd_kafka_conf_destroy(conf);
+        return result == OK ? error_fatal(err, "the OUTBOX_KAFKA_ settings do not fit together: %s", text) : result;
+    }
+    *ret = mem_alloc(sizeof **ret);
+    **ret = (struct burial){rk, config->consumer_dead_topic};
+    return OK;
+}
+
+void burial_free(struct burial *burial)
+{
+    if (burial == NULL)
+        return;
+    rd_kafka_purge(burial->rk, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING);
+    rd_kafka_destroy(burial->rk);
+    free(burial);
+}
+
+static rd_kafka_headers_t *make_headers(const struct letter *letter, const char *id, const char *error,
+                                        unsigned attempts)
+{
+    rd_kafka_headers_t *headers = rd_kafka_headers_new(16);
+    const char *name;
+    struct slice value;
+    bool has_id = false;
+
+    for (size_t i = 0; consumer_header(letter, i, &name, &value); i++) {
+        has_id |= str_eq(name, "id") || str_eq(name, "ce_id");
+        rd_kafka_header_add(headers, name, -1, value.data, value.data ? (ssize_t)value.len : 0);
+    }
+    char partition[16], offset[24], tries[16];
+    snprintf(partition, sizeof partition, "%d", letter->partition);
+    snprintf(offset, sizeof offset, "%lld", (long long)letter->offset);
+    snprintf(tries, sizeof tries, "%u", attempts);
+    if (!has_id)
+        rd_kafka_header_add(headers, "id", -1, id, -1);
+    rd_kafka_header_add(headers, "outbox_error", -1, error, -1);
+    rd_kafka_header_add(headers, "outbox_topic", -1, letter->topic, -1);
+    rd_kafka_header_add(headers, "outbox_partition", -1, partition, -1);
+    rd_kafka_header_add(headers, "outbox_offset", -1, offset, -1);
+    rd_kafka_header_add(headers, "outbox_attempts", -1, tries, -1);
+    return headers;
+}
+
+enum result burial_send(struct burial *burial, const struct letter *letter, const char *id, const char *error,
+                        unsigned attempts, struct error *err)
+{
+    struct report report = {0};
+    rd_kafka_headers_t *headers = make_headers(letter, id, error, attempts);
+    rd_kafka_resp_err_t code =
+        rd_kafka_producev(burial->rk, RD_KAFKA_V_TOPIC(burial->topic), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
+                          RD_KAFKA_V_KEY(letter->key.data, letter->key.len),
+                          RD_KAFKA_V_VALUE((void *)(uintptr_t)letter->value.data, letter->value.len),
+                          RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(&report), RD_KAFKA_V_END);
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        rd_kafka_headers_destroy(headers);
+        return error_retry(err, "cannot write to the dead topic %s: %s", burial->topic, rd_kafka_err2str(code));
+    }
+    while (!report.done)
+        rd_kafka_poll(burial->rk, 100);
+    if (report.code == RD_KAFKA_RESP_ERR_NO_ERROR)
+        return OK;
+    return error_retry(err, "the dead topic %s did not take the event: %s", burial->topic,
+                       rd_kafka_err2str(report.code));
+}

@@ -1,0 +1,406 @@
+#include "inspect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <librdkafka/rdkafka.h>
+
+#include "clock.h"
+#include "publisher.h"
+#include "str.h"
+
+#define SLICE_MS 200
+
+/* One client that asks. It is a consumer, because the metadata requests of a producer make missing topics on brokers that
+ * allow it; it joins no group. */
+struct inspection {
+    const struct config *config;
+    struct findings *findings;
+    rd_kafka_t *rk;
+    int64_t deadline;
+    int brokers;
+    long producer_max;  /* message.max.bytes */
+    char trouble[512];  /* the last error of a broker */
+    bool authenticated; /* false: a broker refused who we are */
+};
+
+static const char *bootstrap(const struct inspection *inspection)
+{
+    const char *servers = config_kafka(inspection->config, "bootstrap.servers");
+    if (servers == NULL)
+        servers = config_kafka(inspection->config, "metadata.broker.list");
+    return servers ? servers : "<host:port>";
+}
+
+static const char *principal(const struct inspection *inspection)
+{
+    const char *user = config_kafka(inspection->config, "sasl.username");
+    return user ? user : "<name>";
+}
+
+/* The arguments of Kafka's own tools that say where and as whom; with SASL or TLS they need a file. */
+static const char *tool_login(const struct inspection *inspection)
+{
+    return config_kafka(inspection->config, "security.protocol") ? " --command-config admin.properties" : "";
+}
+
+/* Any thread of librdkafka; but it is served by rd_kafka_poll only, so on ours. */
+static void note_error(rd_kafka_t *rk, int code, const char *reason, void *opaque)
+{
+    struct inspection *inspection = opaque;
+    (void)rk;
+    if (code == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN && inspection->trouble[0])
+        return; /* the error before it says more */
+    if (!inspection->authenticated)
+        return;
+    inspection->authenticated = code != RD_KAFKA_RESP_ERR__AUTHENTICATION;
+    snprintf(inspection->trouble, sizeof(inspection->trouble), "%s", reason);
+}
+
+static void ignore_line(const rd_kafka_t *rk, int level, const char *facility, const char *text)
+{
+    (void)rk, (void)level, (void)facility, (void)text;
+}
+
+static enum result refuse(const char *property, const char *text, struct error *err)
+{
+    _cleanup_(str_free) char *setting = config_kafka_setting(property);
+    /* librdkafka quotes the value in its text. */
+    return config_kafka_secret(property) ? error_fatal(err, "%s: librdkafka does not take this value", setting)
+                                         : error_fatal(err, "%s: %s", setting, text);
+}
+
+static enum result connect_client(struct inspection *inspection, struct error *err)
+{
+    char text[512], value[64];
+    size_t len = sizeof(value);
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    const struct config *config = inspection->config;
+
+    for (size_t i = 0; i < config->n_kafka; i++)
+        if (rd_kafka_conf_set(conf, config->kafka[i].name, config->kafka[i].value, text, sizeof(text)) !=
+            RD_KAFKA_CONF_OK) {
+            rd_kafka_conf_destroy(conf);
+            return refuse(config->kafka[i].name, text, err);
+        }
+    inspection->producer_max = 1000000;
+    if (rd_kafka_conf_get(conf, "message.max.bytes", value, &len) == RD_KAFKA_CONF_OK)
+        inspection->producer_max = strtol(value, NULL, 10);
+    rd_kafka_conf_set(conf, "client.id", "outboxd-check", NULL, 0);
+    rd_kafka_conf_set(conf, "group.id", "outboxd-check", NULL, 0);
+    rd_kafka_conf_set(conf, "reconnect.backoff.max.ms", "500", NULL, 0);
+    rd_kafka_conf_set_error_cb(conf, note_error);
+    rd_kafka_conf_set_log_cb(conf, ignore_line);
+    rd_kafka_conf_set_opaque(conf, inspection);
+    inspection->rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, text, sizeof(text));
+    if (inspection->rk == NULL) {
+        rd_kafka_conf_destroy(conf);
+        return error_fatal(err, "the OUTBOX_KAFKA_ settings do not fit together: %s", text);
+    }
+    return OK;
+}
+
+/* --- the cluster --- */
+
+static void tell_unreachable(struct inspection *inspection)
+{
+    const char *trouble = inspection->trouble[0] ? inspection->trouble : "no broker answered";
+    struct finding *finding;
+    if (!inspection->authenticated) {
+        finding = finding_add(inspection->findings, FINDING_ERROR, "authentication",
+                              "without a login nothing can be published; a running daemon waits", "%s", trouble);
+        finding_remedy(finding, "correct OUTBOX_KAFKA_SASL_USERNAME, OUTBOX_KAFKA_SASL_PASSWORD (or its _FILE) and "
+                                "OUTBOX_KAFKA_SASL_MECHANISM");
+        return;
+    }
+    finding = finding_add(inspection->findings, FINDING_ERROR, "connection",
+                          "without Kafka nothing can be published; a running daemon waits for it", "%s: %s",
+                          bootstrap(inspection), trouble);
+    finding_remedy(
+        finding, strstr(trouble, "ssl") || strstr(trouble, "SSL")
+                     ? "correct OUTBOX_KAFKA_SECURITY_PROTOCOL and OUTBOX_KAFKA_SSL_CA_LOCATION"
+                     : "start Kafka, or correct OUTBOX_KAFKA_BOOTSTRAP_SERVERS; the address that the brokers advertise "
+                       "must be reachable from here, too");
+}
+
+/* Asks for one topic; NULL: for the list of all, which also tells the brokers. */
+static const struct rd_kafka_metadata *ask(struct inspection *inspection, rd_kafka_topic_t *rkt)
+{
+    const struct rd_kafka_metadata *metadata = NULL;
+    rd_kafka_resp_err_t error;
+    do {
+        error = rd_kafka_metadata(inspection->rk, rkt == NULL, rkt, &metadata, SLICE_MS);
+        rd_kafka_poll(inspection->rk, 0);
+    } while (error && inspection->authenticated && clock_left_ms(inspection->deadline) > 0);
+    return error ? NULL : metadata;
+}
+
+static bool check_cluster(struct inspection *inspection)
+{
+    if (config_kafka(inspection->config, "bootstrap.servers") == NULL &&
+        config_kafka(inspection->config, "metadata.broker.list") == NULL) {
+        finding_remedy(finding_add(inspection->findings, FINDING_ERROR, "connection",
+                                   "the relay does not know where Kafka is",
+                                   "OUTBOX_KAFKA_BOOTSTRAP_SERVERS is not set"),
+                       "OUTBOX_KAFKA_BOOTSTRAP_SERVERS=<host:port>,<host:port>");
+        return false;
+    }
+    const struct rd_kafka_metadata *metadata = ask(inspection, NULL);
+    if (metadata == NULL) {
+        tell_unreachable(inspection);
+        return false;
+    }
+    inspection->brokers = metadata->broker_cnt;
+    finding_add(inspection->findings, FINDING_OK, "connection", NULL, "%d broker%s, %s", metadata->broker_cnt,
+                metadata->broker_cnt == 1 ? "" : "s", rd_kafka_version_str());
+    rd_kafka_metadata_destroy(metadata);
+    return true;
+}
+
+/* The producer has its id when its statistics say so: there is no other way to see it. */
+static int note_assigned(rd_kafka_t *rk, char *json, size_t len, void *opaque)
+{
+    (void)rk;
+    if (memmem(json, len, "\"idemp_state\":\"Assigned\"", strlen("\"idemp_state\":\"Assigned\"")) != NULL)
+        *(bool *)opaque = true;
+    return 0;
+}
+
+/* An idempotent producer asks for an id as soon as it is connected; when that is forbidden, it says so at once. */
+static void check_idempotence(struct inspection *inspection)
+{
+    char text[512];
+    bool assigned = false;
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    const struct config *config = inspection->config;
+    for (size_t i = 0; i < config->n_kafka; i++)
+        rd_kafka_conf_set(conf, config->kafka[i].name, config->kafka[i].value, text, sizeof(text));
+    rd_kafka_conf_set(conf, "enable.idempotence", "true", text, sizeof(text));
+    rd_kafka_conf_set(conf, "client.id", "outboxd-check", text, sizeof(text));
+    rd_kafka_conf_set(conf, "statistics.interval.ms", "50", text, sizeof(text));
+    rd_kafka_conf_set_stats_cb(conf, note_assigned);
+    rd_kafka_conf_set_opaque(conf, &assigned);
+    rd_kafka_conf_set_log_cb(conf, ignore_line);
+    rd_kafka_t *producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, text, sizeof(text));
+    if (producer == NULL) {
+        rd_kafka_conf_destroy(conf);
+        return;
+    }
+    rd_kafka_resp_err_t fatal = 0;
+    for (int64_t end = clock_ms() + 1500; !fatal && !assigned && clock_ms() < end;) {
+        rd_kafka_poll(producer, 50);
+        fatal = rd_kafka_fatal_error(producer, text, sizeof(text));
+    }
+    rd_kafka_destroy(producer);
+    if (fatal)
+        finding_remedy(
+            finding_add(inspection->findings, FINDING_ERROR, "acl",
+                        "the relay's producer cannot start: nothing is published", "the producer was refused: %s",
+                        text),
+            "kafka-acls.sh --bootstrap-server %s%s --add --allow-principal User:%s --operation IdempotentWrite --cluster "
+            "(or allow Write on its topics, which implies it since Kafka 2.8)",
+            bootstrap(inspection), tool_login(inspection), principal(inspection));
+}
+
+/* --- topics --- */
+
+static const char *purpose(const struct inspection *inspection, const char *topic)
+{
+    const char *dead = inspection->config->dead_topic;
+    return dead && str_eq(dead, topic) ? "OUTBOX_DEAD_TOPIC" : "topic";
+}
+
+static void tell_missing(struct inspection *inspection, const char *topic)
+{
+    finding_remedy(finding_add(inspection->findings, FINDING_ERROR, "topic",
+                               "events for it wait until it is there; other topics go on", "%s %s does not exist",
+                               purpose(inspection, topic), topic),
+                   "kafka-topics.sh --bootstrap-server %s%s --create --topic %s --partitions 6 --replication-factor %d",
+                   bootstrap(inspection), tool_login(inspection), topic,
+                   inspection->brokers < 3 ? inspection->brokers : 3);
+}
+
+static void tell_denied(struct inspection *inspection, const char *topic)
+{
+    finding_remedy(
+        finding_add(inspection->findings, FINDING_ERROR, "acl",
+                    "events for it wait until it is allowed; other topics go on", "%s %s: not authorized",
+                    purpose(inspection, topic), topic),
+        "kafka-acls.sh --bootstrap-server %s%s --add --allow-principal User:%s --operation Write --operation Describe "
+        "--topic %s",
+        bootstrap(inspection), tool_login(inspection), principal(inspection), topic);
+}
+
+struct topic_config {
+    long max_bytes, min_isr; /* 0: unknown */
+    rd_kafka_resp_err_t error;
+};
+
+static struct topic_config describe(struct inspection *inspection, const char *topic)
+{
+    struct topic_config found = {.error = RD_KAFKA_RESP_ERR__TIMED_OUT};
+    char text[256];
+    rd_kafka_AdminOptions_t *options = rd_kafka_AdminOptions_new(inspection->rk, RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS);
+    rd_kafka_ConfigResource_t *resource = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic);
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(inspection->rk);
+    int timeout = clock_left_ms(inspection->deadline);
+
+    rd_kafka_AdminOptions_set_request_timeout(options, timeout < 3000 ? timeout + 1 : 3000, text, sizeof(text));
+    rd_kafka_DescribeConfigs(inspection->rk, &resource, 1, options, queue);
+    rd_kafka_event_t *event = rd_kafka_queue_poll(queue, 4000);
+    const rd_kafka_DescribeConfigs_result_t *result = event ? rd_kafka_event_DescribeConfigs_result(event) : NULL;
+    size_t n = 0, n_entries = 0;
+    const rd_kafka_ConfigResource_t **resources = result ? rd_kafka_DescribeConfigs_result_resources(result, &n) : NULL;
+    if (n == 1) {
+        found.error = rd_kafka_ConfigResource_error(resources[0]);
+        const rd_kafka_ConfigEntry_t **entries = rd_kafka_ConfigResource_configs(resources[0], &n_entries);
+        for (size_t i = 0; i < n_entries; i++) {
+            const char *name = rd_kafka_ConfigEntry_name(entries[i]), *value = rd_kafka_ConfigEntry_value(entries[i]);
+            if (value && str_eq(name, "max.message.bytes"))
+                found.max_bytes = strtol(value, NULL, 10);
+            else if (value && str_eq(name, "min.insync.replicas"))
+                found.min_isr = strtol(value, NULL, 10);
+        }
+    }
+    if (event)
+        rd_kafka_event_destroy(event);
+    rd_kafka_queue_destroy(queue);
+    rd_kafka_ConfigResource_destroy(resource);
+    rd_kafka_AdminOptions_destroy(options);
+    return found;
+}
+
+static void check_limit(struct inspection *inspection, const char *topic, long limit)
+{
+    if (limit == 0 || limit >= inspection->producer_max)
+        return;
+    finding_remedy(
+        finding_add(inspection->findings, FINDING_WARNING, "size",
+                    "an event between the two sizes is refused by the broker until it is DEAD, and costs many tries",
+                    "topic %s takes %ld bytes (max.message.bytes), the producer sends up to %ld", topic, limit,
+                    inspection->producer_max),
+        "kafka-configs.sh --bootstrap-server %s%s --alter --entity-type topics --entity-name %s --add-config "
+        "max.message.bytes=%ld, or OUTBOX_KAFKA_MESSAGE_MAX_BYTES=%ld",
+        bootstrap(inspection), tool_login(inspection), topic, inspection->producer_max + 12, limit);
+}
+
+static void check_replicas(struct inspection *inspection, const struct rd_kafka_metadata_topic *topic, long min_isr)
+{
+    int replicas = 0, in_sync = 0, leaderless = 0;
+    for (int i = 0; i < topic->partition_cnt; i++) {
+        const struct rd_kafka_metadata_partition *partition = &topic->partitions[i];
+        replicas = i == 0 || partition->replica_cnt < replicas ? partition->replica_cnt : replicas;
+        in_sync = i == 0 || partition->isr_cnt < in_sync ? partition->isr_cnt : in_sync;
+        leaderless += partition->leader < 0;
+    }
+    if (leaderless > 0)
+        finding_remedy(
+            finding_add(inspection->findings, FINDING_ERROR, "leader", "events for them wait",
+                        "topic %s: %d of %d partitions have no leader", topic->topic, leaderless, topic->partition_cnt),
+            "start the brokers that hold them: kafka-topics.sh --bootstrap-server %s%s --describe --unavailable-partitions",
+            bootstrap(inspection), tool_login(inspection));
+    if (min_isr > replicas)
+        finding_remedy(
+            finding_add(inspection->findings, FINDING_ERROR, "replicas", "no event for it can ever be acknowledged",
+                        "topic %s has %d replicas, but min.insync.replicas is %ld", topic->topic, replicas, min_isr),
+            "kafka-configs.sh --bootstrap-server %s%s --alter --entity-type topics --entity-name %s --add-config "
+            "min.insync.replicas=%d",
+            bootstrap(inspection), tool_login(inspection), topic->topic, replicas > 1 ? replicas - 1 : 1);
+    else if (min_isr > in_sync)
+        finding_remedy(
+            finding_add(inspection->findings, FINDING_ERROR, "replicas",
+                        "its events are not acknowledged until more brokers "
+                        "are back",
+                        "topic %s has %d replicas in sync, min.insync.replicas is %ld", topic->topic, in_sync, min_isr),
+            "start the missing brokers: kafka-topics.sh --bootstrap-server %s%s --describe --under-min-isr-partitions",
+            bootstrap(inspection), tool_login(inspection));
+    else if (min_isr == replicas && replicas > 1)
+        finding_remedy(
+            finding_add(inspection->findings, FINDING_WARNING, "replicas", "one broker that restarts stops it",
+                        "topic %s has %d replicas, and min.insync.replicas is %ld, too", topic->topic, replicas,
+                        min_isr),
+            "kafka-configs.sh --bootstrap-server %s%s --alter --entity-type topics --entity-name %s --add-config "
+            "min.insync.replicas=%d",
+            bootstrap(inspection), tool_login(inspection), topic->topic, replicas - 1);
+    else if (replicas == 1 && inspection->brokers > 1)
+        finding_remedy(finding_add(inspection->findings, FINDING_WARNING, "replicas", "what one disk loses is lost",
+                                   "topic %s has one replica, with %d brokers there", topic->topic,
+                                   inspection->brokers),
+                       "give it more with kafka-reassign-partitions.sh");
+}
+
+static bool check_topic(struct inspection *inspection, const char *name)
+{
+    rd_kafka_topic_t *rkt = rd_kafka_topic_new(inspection->rk, name, NULL);
+    if (rkt == NULL)
+        return true; /* not a name that Kafka takes: its events are DEAD, and say why */
+    const struct rd_kafka_metadata *metadata = ask(inspection, rkt);
+    bool good = metadata != NULL && metadata->topic_cnt == 1;
+    size_t before = inspection->findings->n;
+    rd_kafka_resp_err_t error = good ? metadata->topics[0].err : RD_KAFKA_RESP_ERR__TIMED_OUT;
+    if (error == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART || error == RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC) {
+        tell_missing(inspection, name);
+    } else if (error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED) {
+        tell_denied(inspection, name);
+    } else if (error) {
+        finding_remedy(finding_add(inspection->findings, FINDING_WARNING, "topic", "its state is not known",
+                                   "topic %s: %s", name, rd_kafka_err2str(error)),
+                       "run `outboxd check` again");
+    } else {
+        struct topic_config config = describe(inspection, name);
+        check_limit(inspection, name, config.max_bytes);
+        check_replicas(inspection, &metadata->topics[0], config.min_isr);
+        if (config.error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
+            finding_remedy(
+                finding_add(inspection->findings, FINDING_INFO, "size",
+                            "how large an event the topic takes must then be found out by trying",
+                            "topic %s: its configuration may not be read", name),
+                "kafka-acls.sh --bootstrap-server %s%s --add --allow-principal User:%s --operation DescribeConfigs --topic %s",
+                bootstrap(inspection), tool_login(inspection), principal(inspection), name);
+    }
+    if (metadata)
+        rd_kafka_metadata_destroy(metadata);
+    rd_kafka_topic_destroy(rkt);
+    return inspection->findings->n == before;
+}
+
+static void check_topics(struct inspection *inspection, const char *const *topics, size_t n)
+{
+    const char *dead = inspection->config->dead_topic;
+    size_t good = 0, checked = 0;
+    for (size_t i = 0; i < n && clock_left_ms(inspection->deadline) > 0; i++, checked++)
+        good += check_topic(inspection, topics[i]);
+    if (dead)
+        check_topic(inspection, dead);
+    if (good > 0)
+        finding_add(inspection->findings, FINDING_OK, "topic", NULL, "%zu of %zu topics with waiting events are fine",
+                    good, n);
+    if (checked < n)
+        finding_remedy(finding_add(inspection->findings, FINDING_INFO, "topic", "the others may have something, too",
+                                   "time was up after %zu of %zu topics", checked, n),
+                       "run `outboxd check` again");
+}
+
+enum result inspect_kafka(const struct config *config, const char *const *topics, size_t n, int timeout_ms,
+                          struct findings *findings, struct error *err)
+{
+    struct inspection inspection = {
+        .config = config, .findings = findings, .authenticated = true, .deadline = clock_ms() + timeout_ms};
+    findings->area = "kafka";
+    const char *warning = publisher_warning(config);
+    if (warning)
+        finding_remedy(
+            finding_add(findings, FINDING_WARNING, "librdkafka", "the login fails although the password is right", "%s",
+                        warning),
+            "OUTBOX_KAFKA_SASL_MECHANISM=PLAIN with OUTBOX_KAFKA_SECURITY_PROTOCOL=sasl_ssl, or librdkafka 2.6.1 or newer");
+    enum result result = connect_client(&inspection, err);
+    if (result != OK)
+        return result;
+    if (check_cluster(&inspection)) {
+        check_idempotence(&inspection);
+        check_topics(&inspection, topics, n);
+    }
+    rd_kafka_destroy(inspection.rk);
+    return OK;
+}
