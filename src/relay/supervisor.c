@@ -1,0 +1,240 @@
+#include "supervisor.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "backoff.h"
+#include "clock.h"
+#include "crew.h"
+#include "janitor.h"
+#include "log.h"
+#include "metrics.h"
+#include "pg.h"
+#include "publisher.h"
+#include "relay.h"
+#include "schema.h"
+#include "sdnotify.h"
+
+#define TICK_MS 1000
+
+struct thread {
+    pthread_t id;
+    struct crew *crew;
+    int worker; /* -1: the janitor */
+    struct metrics *metrics;
+};
+
+static void *thread_main(void *arg)
+{
+    struct thread *thread = arg;
+    if (thread->worker < 0)
+        janitor_run(thread->crew, thread->metrics);
+    else
+        relay_run(thread->crew, thread->worker, thread->metrics);
+    return NULL;
+}
+
+/* --- at the start --- */
+
+/* true: a signal came. */
+static bool nap(int signal_fd, int64_t ms)
+{
+    struct pollfd fd = {signal_fd, POLLIN, 0};
+    return poll(&fd, 1, (int)ms) > 0;
+}
+
+/* One look at the schema. RETRY: PostgreSQL is not there yet. */
+static enum result inspect(const struct config *config, int signal_fd, struct error *err)
+{
+    const struct pg_options options = {
+        .url = config->database_url, .schema = config->schema, .connect_timeout_ms = 10000, .stop_fd = signal_fd};
+    struct pg *pg = NULL;
+    struct schema_state state;
+    enum result result = pg_open(&options, &pg, err);
+    if (result == RETRY && pg_login_refused(err))
+        return FATAL;
+    if (result == OK)
+        result = schema_check(pg, config->on_sent == ON_SENT_DELETE, &state, err);
+    if (result == OK) {
+        log_info("PostgreSQL %d.%d, schema %s at version %d%s", pg_server_version(pg) / 10000,
+                 pg_server_version(pg) % 10000, config->schema, state.version,
+                 pg_pooled(pg) ? "; behind a PgBouncer in transaction mode: no prepared statements, no LISTEN" : "");
+        if (config->notify && pg_pooled(pg))
+            log_warning(
+                "OUTBOX_NOTIFY=on has no effect behind a PgBouncer in transaction mode: LISTEN does not pass it");
+        else if (config->notify != state.notify)
+            log_warning("OUTBOX_NOTIFY is %s, but the trigger in the database is %s: run `outboxd migrate up`",
+                        config->notify ? "on" : "off", state.notify ? "on" : "off");
+    }
+    pg_close(pg);
+    return result;
+}
+
+/* A sidecar starts in any order: wait for PostgreSQL. RETRY: a signal came first. */
+static enum result await_schema(struct crew *crew, int signal_fd, struct error *err)
+{
+    struct backoff backoff = {.base_ms = 200, .cap_ms = 5000};
+    for (;;) {
+        for (int i = 0; i < crew->n; i++)
+            crew_beat(crew, i, 60000); /* they have not begun: nobody hangs */
+        enum result result = inspect(crew->config, signal_fd, err);
+        if (result != RETRY)
+            return result;
+        if (nap(signal_fd, 0))
+            return RETRY;
+        log_warning("waiting for PostgreSQL: %s", err->message);
+        sdnotify("STATUS=waiting for PostgreSQL: %s", err->message);
+        for (int i = 0; i < crew->n; i++)
+            crew_trouble(crew, i, err->message);
+        if (nap(signal_fd, backoff_next(&backoff)))
+            return RETRY;
+    }
+}
+
+static enum result check_kafka_settings(const struct config *config, struct error *err)
+{
+    struct publisher *publisher = NULL;
+    enum result result = publisher_new(config, metrics_new(), &publisher, err);
+    publisher_free(publisher);
+    const char *warning = publisher_warning(config);
+    if (result == OK && warning != NULL)
+        log_warning("%s", warning);
+    return result;
+}
+
+/* --- threads --- */
+
+static enum result start(struct crew *crew, struct thread *threads, int *ret_started, struct error *err)
+{
+    for (int i = 0; i <= crew->n; i++) {
+        threads[i] = (struct thread){.crew = crew, .worker = i < crew->n ? i : -1, .metrics = metrics_new()};
+        int failure = pthread_create(&threads[i].id, NULL, thread_main, &threads[i]);
+        if (failure != 0)
+            return error_fatal(err, "cannot start a thread: %s", strerror(failure));
+        *ret_started = i + 1;
+    }
+    return OK;
+}
+
+/* true: all ended in time, and no second signal came. */
+static bool join_all(struct thread *threads, int n, int signal_fd, int64_t timeout_ms)
+{
+    int64_t deadline = clock_ms() + timeout_ms;
+    for (int i = 0; i < n;) {
+        struct timespec at;
+        clock_gettime(CLOCK_REALTIME, &at);
+        at.tv_nsec += 50000000;
+        at.tv_sec += at.tv_nsec / 1000000000;
+        at.tv_nsec %= 1000000000;
+        if (pthread_timedjoin_np(threads[i].id, NULL, &at) == 0) {
+            i++;
+            continue;
+        }
+        struct pollfd again = {signal_fd, POLLIN, 0};
+        if (poll(&again, 1, 0) > 0) {
+            log_warning("a second signal: leaving at once; what was in flight is sent again by the next start");
+            return false;
+        }
+        if (clock_left_ms(deadline) == 0) {
+            log_warning(
+                "batches in flight did not end within OUTBOX_SHUTDOWN_TIMEOUT; they are sent again by the next start");
+            return false;
+        }
+    }
+    return true;
+}
+
+static void take_signal(int signal_fd)
+{
+    struct signalfd_siginfo info;
+    if (read(signal_fd, &info, sizeof info) == sizeof info)
+        log_info("%s: stopping", info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM");
+}
+
+static int open_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* What systemd wants to hear; the watchdog only while every worker moves. */
+static void tell_systemd(struct crew *crew)
+{
+    char reason[600];
+    bool ready = crew_ready(crew, reason, sizeof reason);
+    sdnotify("%sSTATUS=%s%s; %.0f sent, %.0f pending, %.0f dead", crew_alive(crew) ? "WATCHDOG=1\n" : "",
+             ready ? "relaying" : "not delivering: ", reason, metrics_sum(M_EVENTS_SENT), metrics_sum(M_PENDING),
+             metrics_sum(M_DEAD));
+}
+
+static enum supervised supervise(struct crew *crew, int signal_fd, struct error *err)
+{
+    struct thread threads[CREW_MAX + 1];
+    int started = 0;
+    enum result result = start(crew, threads, &started, err);
+    if (result == OK) {
+        int64_t watchdog_ms = sdnotify_watchdog_ms();
+        log_info("relaying with %d workers", crew->n);
+        sdnotify("READY=1");
+        do
+            tell_systemd(crew);
+        while (!nap(signal_fd, watchdog_ms > 0 && watchdog_ms / 3 < TICK_MS ? watchdog_ms / 3 : TICK_MS));
+        take_signal(signal_fd);
+    }
+    crew_stop(crew);
+    sdnotify("STOPPING=1\nSTATUS=stopping: waiting for batches in flight");
+    if (!join_all(threads, started, signal_fd, crew->config->shutdown_timeout))
+        return SUPERVISED_ABANDONED;
+    return result == OK ? SUPERVISED_STOPPED : SUPERVISED_REFUSED;
+}
+
+static enum supervised check_and_supervise(struct crew *crew, int signal_fd, struct error *err)
+{
+    switch (await_schema(crew, signal_fd, err)) {
+    case OK:
+        return supervise(crew, signal_fd, err);
+    case RETRY:
+        take_signal(signal_fd);
+        return SUPERVISED_STOPPED;
+    default:
+        return SUPERVISED_REFUSED;
+    }
+}
+
+enum supervised supervisor_run(const struct config *config, const struct supervisor_hooks *hooks, struct error *err)
+{
+    struct crew crew;
+    enum supervised outcome = SUPERVISED_REFUSED;
+    int signal_fd = open_signals();
+    if (signal_fd < 0) {
+        error_fatal(err, "cannot take signals: %s", strerror(errno));
+        return SUPERVISED_REFUSED;
+    }
+    enum result result = check_kafka_settings(config, err);
+    if (result == OK)
+        result = crew_init(&crew, config, err);
+    if (result == OK) {
+        result = hooks->open(hooks->arg, &crew, err);
+        if (result == OK) {
+            outcome = check_and_supervise(&crew, signal_fd, err);
+            if (outcome != SUPERVISED_ABANDONED)
+                hooks->close(hooks->arg);
+        }
+        if (outcome != SUPERVISED_ABANDONED)
+            crew_done(&crew);
+    }
+    close(signal_fd);
+    return outcome;
+}
