@@ -1,0 +1,249 @@
+#include "intake.h"
+
+#include <stdlib.h>
+
+#include "clock.h"
+#include "log.h"
+#include "parse.h"
+#include "render.h"
+#include "route.h"
+
+#define PING_TIMEOUT_MS      2000
+#define COMMIT_TIMEOUT_MS    3000
+#define COMMIT_INTERVAL_MS   250 /* what was not committed is only read again, and known */
+#define GAUGE_INTERVAL_MS    1000
+#define RETENTION_TIMEOUT_MS 3000
+#define WAITING_BATCHES      5      /* messages that wait in streams, at most, before partitions are paused */
+#define AHEAD_MAX            100000 /* settled ones behind the first that is not, of all partitions together */
+
+/* --- what comes and goes --- */
+
+static void commit_one(struct intake *intake, struct partition *partition)
+{
+    struct error err = {0};
+    const struct position position = {partition->topic, partition->number, partition->position};
+    if (partition->position <= partition->committed)
+        return;
+    if (consumer_commit_wait(intake->consumer, &position, 1, COMMIT_TIMEOUT_MS, &err) != OK)
+        log_debug("%s", err.message); /* whoever gets the partition reads some messages again, and knows them */
+    else
+        partition->committed = partition->position;
+}
+
+static void assigned(void *arg, const char *topic, int number)
+{
+    struct intake *intake = arg;
+    hand_assign(&intake->hand, hand_partition(&intake->hand, topic, number));
+    atomic_store(&intake->duty->partitions, ++intake->assigned);
+    /* Said either way: librdkafka remembers a pause from before the partition was taken away. */
+    consumer_pause(intake->consumer, topic, number, intake->hushed);
+    log_topic(LOG_LEVEL_INFO, topic, "got partition %d", number);
+}
+
+static void revoked(void *arg, const char *topic, int number, bool lost)
+{
+    struct intake *intake = arg;
+    struct partition *partition = hand_partition(&intake->hand, topic, number);
+    if (!partition->assigned)
+        return;
+    if (!lost)
+        commit_one(intake, partition);
+    hand_revoke(&intake->hand, partition);
+    atomic_store(&intake->duty->partitions, --intake->assigned);
+    log_topic(LOG_LEVEL_INFO, topic, "%s partition %d", lost ? "lost" : "gave back", number);
+}
+
+/* --- opening and closing --- */
+
+void intake_init(struct intake *intake, const struct config *config, struct duty *duty, struct metrics *metrics)
+{
+    *intake = (struct intake){.config = config, .duty = duty, .metrics = metrics};
+    hand_init(&intake->hand);
+}
+
+/* A message that is still in Kafka when its mark has expired would be taken for new by a replay. */
+static void compare_retention(struct intake *intake)
+{
+    struct route topics;
+    char ours[32], theirs[32];
+    format_duration(intake->config->inbox_retention, ours);
+    route_init(&topics, "", intake->config->consumer_topics);
+    for (size_t i = 0; i < topics.n && !duty_stopping(intake->duty); i++) {
+        int64_t ms = consumer_retention(intake->consumer, topics.topics[i], RETENTION_TIMEOUT_MS);
+        if (ms <= intake->config->inbox_retention)
+            continue;
+        if (ms != MS_FOREVER)
+            format_duration(ms, theirs);
+        log_topic(
+            LOG_LEVEL_WARNING, topics.topics[i],
+            "OUTBOX_INBOX_RETENTION (%s) is shorter than the topic keeps events (%s): a replay of older ones would take "
+            "effect again",
+            ours, ms == MS_FOREVER ? "for ever" : theirs);
+    }
+    route_done(&topics);
+}
+
+enum result intake_open(struct intake *intake, struct error *err)
+{
+    const struct consumer_events events = {intake, assigned, revoked};
+    enum result result = OK;
+    if (intake->consumer == NULL)
+        result = consumer_new(intake->config, &events, &intake->consumer, err);
+    if (result == OK)
+        result = consumer_ping(intake->consumer, PING_TIMEOUT_MS, err);
+    if (result != OK)
+        return result;
+    compare_retention(intake);
+    return consumer_join(intake->consumer, intake->config, err);
+}
+
+void intake_close(struct intake *intake)
+{
+    if (intake->consumer == NULL)
+        return;
+    intake_tend(intake, true);
+    for (struct partition *partition = intake->hand.partitions; partition != NULL; partition = partition->next) {
+        if (!partition->assigned)
+            continue;
+        commit_one(intake, partition);
+        hand_revoke(&intake->hand, partition); /* librdkafka waits for every letter that is out */
+    }
+    intake->assigned = 0;
+    atomic_store(&intake->duty->partitions, 0);
+    consumer_free(TAKE(intake->consumer));
+    intake->hushed = false;
+}
+
+void intake_done(struct intake *intake)
+{
+    intake_close(intake);
+    hand_done(&intake->hand);
+}
+
+/* --- polling --- */
+
+static void poll_some(struct intake *intake, size_t enough)
+{
+    struct letter letter;
+    struct error err = {0};
+    size_t bytes = (size_t)intake->config->batch_bytes;
+    while (intake->hand.ready < enough && intake->hand.ready_bytes < bytes) {
+        switch (consumer_poll(intake->consumer, &letter, &err)) {
+        case POLLED_NOTHING:
+            return;
+        case POLLED_COMPLAINT:
+            log_warning("Kafka: %s", err.message);
+            break;
+        case POLLED_LETTER:
+            hand_admit(&intake->hand, &letter, render_id(&letter));
+            break;
+        }
+    }
+}
+
+void intake_poll(struct intake *intake, size_t enough)
+{
+    intake_resume(intake);
+    poll_some(intake, enough);
+}
+
+static void pause_all(struct intake *intake, bool pause)
+{
+    for (struct partition *partition = intake->hand.partitions; partition != NULL; partition = partition->next)
+        if (partition->assigned && !partition->paused)
+            consumer_pause(intake->consumer, partition->topic, partition->number, pause);
+}
+
+void intake_hush(struct intake *intake)
+{
+    if (intake->consumer == NULL)
+        return;
+    if (!intake->hushed)
+        pause_all(intake, true);
+    intake->hushed = true;
+    poll_some(intake, SIZE_MAX); /* some may be on their way; then only callbacks come */
+}
+
+void intake_resume(struct intake *intake)
+{
+    if (intake->hushed)
+        pause_all(intake, false);
+    intake->hushed = false;
+}
+
+/* --- tending --- */
+
+static void bound(struct intake *intake)
+{
+    const struct hand *hand = &intake->hand;
+    size_t most = WAITING_BATCHES * (size_t)intake->config->batch_size;
+    size_t most_bytes = WAITING_BATCHES * (size_t)intake->config->batch_bytes;
+    size_t ahead = intake->assigned > 0 ? AHEAD_MAX / (size_t)intake->assigned : AHEAD_MAX;
+    bool full = hand->waiting > most || hand->waiting_bytes > most_bytes;
+    bool room = hand->waiting <= most / 2 && hand->waiting_bytes <= most_bytes / 2;
+    int paused = 0;
+
+    for (struct partition *partition = hand->partitions; partition != NULL; partition = partition->next) {
+        if (!partition->assigned)
+            continue;
+        bool pause = (full && partition->waiting > 0) || partition->held > ahead;
+        bool resume = (room || partition->waiting == 0) && partition->held <= ahead / 2;
+        if (partition->paused ? resume : pause) {
+            partition->paused = !partition->paused;
+            if (partition->paused)
+                log_topic(LOG_LEVEL_INFO, partition->topic,
+                          "partition %d is paused: too much waits behind events that failed", partition->number);
+            else
+                log_topic(LOG_LEVEL_INFO, partition->topic, "partition %d goes on", partition->number);
+            if (!intake->hushed)
+                consumer_pause(intake->consumer, partition->topic, partition->number, partition->paused);
+        }
+        paused += partition->paused;
+    }
+    metrics_set(intake->metrics, M_CONSUMER_PAUSED, paused);
+}
+
+static void commit(struct intake *intake)
+{
+    size_t n = 0;
+    bool repeat = consumer_commit_failed(intake->consumer);
+    struct position *positions = mem_alloc((size_t)(intake->assigned + 1) * sizeof *positions);
+    for (struct partition *partition = intake->hand.partitions; partition != NULL; partition = partition->next) {
+        if (!partition->assigned || partition->position < 0 || (!repeat && partition->position <= partition->committed))
+            continue;
+        positions[n++] = (struct position){partition->topic, partition->number, partition->position};
+        partition->committed = partition->position;
+    }
+    if (n > 0)
+        consumer_commit(intake->consumer, positions, n);
+    free(positions);
+    intake->committed_at = clock_ms();
+}
+
+static void set_gauges(struct intake *intake)
+{
+    int64_t lag = 0;
+    for (struct partition *partition = intake->hand.partitions; partition != NULL; partition = partition->next) {
+        if (!partition->assigned || partition->position < 0)
+            continue;
+        int64_t end = consumer_end(intake->consumer, partition->topic, partition->number);
+        if (end > partition->position)
+            lag += end - partition->position;
+    }
+    metrics_set(intake->metrics, M_CONSUMER_LAG, (double)lag);
+    metrics_set(intake->metrics, M_CONSUMER_WAITING, (double)intake->hand.waiting);
+    metrics_set(intake->metrics, M_CONSUMER_PARTITIONS, intake->assigned);
+    intake->gauged_at = clock_ms();
+}
+
+void intake_tend(struct intake *intake, bool now)
+{
+    int64_t time = clock_ms();
+    if (intake->consumer == NULL)
+        return;
+    bound(intake);
+    if (now || time - intake->committed_at >= COMMIT_INTERVAL_MS)
+        commit(intake);
+    if (now || time - intake->gauged_at >= GAUGE_INTERVAL_MS)
+        set_gauges(intake);
+}

@@ -1,0 +1,273 @@
+#include "work.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "log.h"
+#include "seam.h"
+
+#define EACH_BUDGET_MS 3000 /* a transaction of WORK_EACH takes in no more events after this */
+
+void work_init(struct work *work, const struct config *config, struct metrics *metrics)
+{
+    *work = (struct work){.config = config, .metrics = metrics};
+}
+
+void work_done(struct work *work)
+{
+    struct strbuf *const bufs[] = {&work->ids,      &work->topics,  &work->keys,
+                                   &work->payloads, &work->headers, &work->unmark};
+    for (size_t i = 0; i < ARRAY_LEN(bufs); i++)
+        strbuf_done(bufs[i]);
+    rendering_done(&work->rendering);
+    inbox_done(&work->inbox);
+    burial_free(TAKE(work->burial));
+    free(TAKE(work->sorted));
+}
+
+/* --- marks --- */
+
+static int by_id(const void *a, const void *b)
+{
+    return strcmp((*(struct arrival *const *)a)->id, (*(struct arrival *const *)b)->id);
+}
+
+static int by_id_and_place(const void *a, const void *b)
+{
+    const struct arrival *x = *(struct arrival *const *)a, *y = *(struct arrival *const *)b;
+    int order = strcmp(x->id, y->id);
+    return order != 0 ? order : (x->place > y->place) - (x->place < y->place);
+}
+
+/* The ids of the batch, each once, sorted. When an id is there twice, the one that came first stands for it and the other is
+ * a duplicate: the first holds back the offset of its partition until it is settled. */
+static void sort_ids(struct work *work, struct arrival **batch, size_t n)
+{
+    if (work->cap < n) {
+        work->sorted = mem_grow(work->sorted, n, sizeof *work->sorted);
+        work->cap = n;
+    }
+    for (size_t i = 0; i < n; i++) {
+        batch[i]->place = i;
+        work->sorted[i] = batch[i];
+    }
+    qsort(work->sorted, n, sizeof *work->sorted, by_id_and_place);
+    size_t kept = 0;
+    pg_array_begin(&work->ids);
+    for (size_t i = 0; i < n; i++) {
+        struct arrival *arrival = work->sorted[i];
+        if (kept > 0 && by_id(&work->sorted[kept - 1], &arrival) == 0)
+            continue;
+        work->sorted[kept++] = arrival;
+        pg_array_text(&work->ids, arrival->id);
+    }
+    pg_array_end(&work->ids);
+    work->n_sorted = kept;
+}
+
+static void note_first_times(struct work *work, struct arrival **batch, size_t n, const struct rows *rows)
+{
+    for (size_t i = 0; i < n; i++) {
+        batch[i]->first_time = false;
+        batch[i]->outcome = OUTCOME_DUPLICATE;
+    }
+    for (int i = 0; i < rows_n(rows); i++) {
+        struct arrival wanted = {.id = (char *)(uintptr_t)rows_text(rows, i, 0)}, *key = &wanted;
+        struct arrival **found = bsearch(&key, work->sorted, work->n_sorted, sizeof *work->sorted, by_id);
+        if (found != NULL) {
+            (*found)->first_time = true;
+            (*found)->outcome = OUTCOME_NONE;
+        }
+    }
+}
+
+/* --- together --- */
+
+static bool is_fresh(const struct arrival *arrival)
+{
+    return arrival->first_time && arrival->attempts == 0;
+}
+
+static enum result handle_together(struct work *work, struct arrival **batch, size_t n, struct error *err)
+{
+    struct strbuf *const arrays[] = {&work->ids, &work->topics, &work->keys, &work->payloads, &work->headers};
+    struct rendering *rendering = &work->rendering;
+    work->together = 0;
+    for (size_t i = 0; i < ARRAY_LEN(arrays); i++)
+        pg_array_begin(arrays[i]);
+    for (size_t i = 0; i < n; i++) {
+        if (!is_fresh(batch[i]))
+            continue;
+        render(rendering, &batch[i]->letter);
+        pg_array_text(&work->ids, batch[i]->id);
+        pg_array_text(&work->topics, batch[i]->partition->topic);
+        pg_array_text(&work->keys, rendering->key);
+        pg_array_text(&work->payloads, rendering->payload);
+        pg_array_text(&work->headers, rendering->headers);
+        work->together++;
+    }
+    if (work->together == 0)
+        return OK;
+    for (size_t i = 0; i < ARRAY_LEN(arrays); i++)
+        pg_array_end(arrays[i]);
+    const struct inbox_calls calls = {work->ids.data, work->topics.data, work->keys.data, work->payloads.data,
+                                      work->headers.data};
+    int64_t start = clock_us();
+    enum result result = inbox_all(&work->inbox, &calls, err);
+    work->handler_us += clock_us() - start;
+    for (size_t i = 0; i < n && result == OK; i++)
+        if (is_fresh(batch[i]))
+            batch[i]->outcome = OUTCOME_HANDLED;
+    return result;
+}
+
+/* --- one by one --- */
+
+static enum result bury(struct work *work, struct arrival *arrival, const struct inbox_call *call, struct error *err)
+{
+    unsigned attempts = arrival->attempts + 1;
+    arrival->outcome = OUTCOME_DEAD;
+    if (work->config->consumer_dead_topic == NULL)
+        return inbox_bury(&work->inbox, call, arrival->partition->number, arrival->letter.offset, arrival->error,
+                          attempts, err);
+    struct error why = {0};
+    enum result result = work->burial ? OK : burial_new(work->config, &work->burial, &why);
+    if (result == OK)
+        result = burial_send(work->burial, &arrival->letter, arrival->id, arrival->error, attempts, &why);
+    if (result != OK) {
+        /* It stays in hand, and the next attempt tries this again: nothing is settled that is nowhere. */
+        log_topic(LOG_LEVEL_WARNING, work->config->consumer_dead_topic, "event %s: %s", arrival->id, why.message);
+        burial_free(TAKE(work->burial));
+        arrival->outcome = OUTCOME_FAILED;
+    }
+    return OK;
+}
+
+/* One event behind a savepoint. OK: it has its outcome. */
+static enum result handle_one(struct work *work, struct arrival *arrival, struct error *err)
+{
+    struct rendering *rendering = &work->rendering;
+    render(rendering, &arrival->letter);
+    const struct inbox_call call = {arrival->id, arrival->partition->topic, rendering->key, rendering->payload,
+                                    rendering->headers};
+    int64_t start = clock_us();
+    enum result result = inbox_one(&work->inbox, &call, err);
+    work->handler_us += clock_us() - start;
+    if (result == OK)
+        arrival->outcome = OUTCOME_HANDLED;
+    if (result != REJECT)
+        return result;
+    struct error why = {0};
+    if (inbox_handler_is_gone(&work->inbox, work->config, err, &why)) {
+        *err = why; /* without SQLSTATE: no event's fault, and the connection starts anew */
+        return RETRY;
+    }
+    free(arrival->error);
+    arrival->error = inbox_tell(err);
+    unsigned attempts = arrival->attempts + 1, most = (unsigned)work->config->consumer_max_retries;
+    log_topic(LOG_LEVEL_WARNING, arrival->partition->topic, "the handler failed with event %s, attempt %u: %s",
+              arrival->id, attempts, arrival->error);
+    if (attempts >= most)
+        return bury(work, arrival, &call, err);
+    arrival->outcome = OUTCOME_FAILED;
+    return OK;
+}
+
+static bool same_stream(const struct arrival *a, const struct arrival *b)
+{
+    const struct slice *x = &a->letter.key, *y = &b->letter.key;
+    return x->data != NULL && y->data != NULL && x->len == y->len && memcmp(x->data, y->data, x->len) == 0 &&
+           str_eq(a->partition->topic, b->partition->topic);
+}
+
+static bool is_behind(const struct arrival *arrival, struct arrival **batch, size_t before)
+{
+    for (size_t i = 0; i < before; i++)
+        if (batch[i]->outcome == OUTCOME_FAILED && same_stream(batch[i], arrival))
+            return true;
+    return false;
+}
+
+/* In WORK_TOGETHER only those that were tried before. Their deferred constraints are tested with them, so they come before
+ * the statement for all the others. */
+static enum result handle_each(struct work *work, struct arrival **batch, size_t n, enum work_mode mode,
+                               struct error *err)
+{
+    int64_t deadline = clock_ms() + EACH_BUDGET_MS;
+    size_t failed = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct arrival *arrival = batch[i];
+        if (!arrival->first_time || (mode == WORK_TOGETHER && is_fresh(arrival)))
+            continue;
+        if (i > 0 && (clock_left_ms(deadline) == 0 || work->stopping(work->arg)))
+            break;
+        if (failed > 0 && is_behind(arrival, batch, i)) {
+            arrival->outcome = OUTCOME_HELD;
+            continue;
+        }
+        enum result result = handle_one(work, arrival, err);
+        if (result != OK)
+            return result;
+        failed += arrival->outcome == OUTCOME_FAILED;
+    }
+    return OK;
+}
+
+/* --- a batch --- */
+
+static bool keeps_mark(const struct arrival *arrival)
+{
+    return arrival->outcome == OUTCOME_HANDLED || arrival->outcome == OUTCOME_DEAD;
+}
+
+static enum result finish(struct work *work, struct arrival **batch, size_t n, struct error *err)
+{
+    size_t unmarked = 0;
+    pg_array_begin(&work->unmark);
+    for (size_t i = 0; i < n; i++)
+        if (batch[i]->first_time && !keeps_mark(batch[i])) {
+            pg_array_text(&work->unmark, batch[i]->id);
+            unmarked++;
+        }
+    pg_array_end(&work->unmark);
+    seam("handled");
+    return inbox_finish(&work->inbox, unmarked > 0 ? work->unmark.data : NULL, err);
+}
+
+static enum worked give_up(struct work *work, enum work_mode mode, bool handling, struct error *err)
+{
+    struct error ignored = {0};
+    enum inbox_blame blame = inbox_blame(err);
+    if (err->sqlstate[0] != '\0' && inbox_rollback(&work->inbox, &ignored) != OK) {
+        err->sqlstate[0] = '\0';
+        return WORKED_WORLD;
+    }
+    if (str_has_prefix(err->sqlstate, "26"))
+        err->sqlstate[0] = '\0'; /* our prepared statements are gone: connect anew */
+    if (blame == BLAME_NOBODY)
+        return WORKED_AGAIN;
+    if (blame == BLAME_EVENT && handling && mode == WORK_TOGETHER)
+        return WORKED_APART;
+    return WORKED_WORLD;
+}
+
+enum worked work_on(struct work *work, struct arrival **batch, size_t n, enum work_mode mode, struct error *err)
+{
+    _cleanup_(rows_cleanup) struct rows *rows = NULL;
+    error_clear(err);
+    work->handler_us = 0;
+    work->together = 0;
+    sort_ids(work, batch, n);
+    enum result result = inbox_begin(&work->inbox, work->ids.data, &rows, err);
+    if (result != OK)
+        return give_up(work, mode, false, err);
+    seam("accepted");
+    note_first_times(work, batch, n, rows);
+    result = handle_each(work, batch, n, mode, err);
+    if (result == OK && mode == WORK_TOGETHER)
+        result = handle_together(work, batch, n, err);
+    if (result == OK)
+        result = finish(work, batch, n, err);
+    return result == OK ? WORKED : give_up(work, mode, true, err);
+}
