@@ -1,0 +1,34 @@
+#include "app.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "log.h"
+
+void app_complain(const struct error *err)
+{
+    fprintf(stderr, "outboxd: %s\n", err->message);
+    if (err->hint[0])
+        fprintf(stderr, "hint: %s\n", err->hint);
+}
+
+int app_load_config(struct config *config)
+{
+    struct error err = {0};
+
+    if (config_load(config, environ, &err) != OK) {
+        app_complain(&err);
+        return EXIT_CONFIG;
+    }
+    log_setup((enum log_level)config->log_level, config->log_format == LOG_JSON);
+    return EXIT_OK;
+}
+
+int app_finish(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fprintf(stderr, "outboxd: cannot write the answer: %s\n", strerror(errno));
+    return code == EXIT_OK ? EXIT_FAILED : code;
+}

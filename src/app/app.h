@@ -1,0 +1,57 @@
+/* The commands: one function each, called with argv[0] = its own name. They return the exit code. */
+#ifndef OUTBOXD_APP_H
+#define OUTBOXD_APP_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "config.h"
+#include "error.h"
+
+enum {
+    EXIT_OK = 0,
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 64,  /* EX_USAGE of sysexits.h */
+    EXIT_CONFIG = 78, /* EX_CONFIG: configuration or schema; systemd need not start us again */
+};
+
+struct command {
+    const char *name, *arguments, *help;
+    int (*run)(int argc, char **argv);
+};
+
+extern const struct command commands[]; /* in the order in which `help` shows them */
+extern const size_t n_commands;
+const struct command *app_command(const char *name); /* NULL: none */
+int app_refuse_command(const char *name);            /* says which one was meant; returns EXIT_USAGE */
+
+int cmd_check(int argc, char **argv);
+int cmd_config(int argc, char **argv);
+int cmd_consume(int argc, char **argv);
+int cmd_dev_broker(int argc, char **argv);
+int cmd_events(int argc, char **argv);
+int cmd_help(int argc, char **argv);
+int cmd_inbox(int argc, char **argv);
+int cmd_migrate(int argc, char **argv);
+int cmd_purge(int argc, char **argv);
+int cmd_run(int argc, char **argv);
+int cmd_status(int argc, char **argv);
+int cmd_ulid(int argc, char **argv);
+int cmd_version(int argc, char **argv);
+
+/* Loads the settings from the environment and sets up the log. Returns EXIT_OK, or EXIT_CONFIG after telling
+ * why on stderr. */
+int app_load_config(struct config *config);
+
+/* Tells an error and its hint on stderr, for commands; the daemon logs instead. */
+void app_complain(const struct error *err);
+
+/* "outboxd ulid: too many arguments", and how to call it; returns EXIT_USAGE. */
+int app_usage(const char *command, const char *format, ...) PRINTF_LIKE(2, 3);
+
+void app_help(FILE *out); /* all commands */
+
+/* Flushes stdout: an answer that could not be written is a failure. */
+int app_finish(int code);
+
+#endif

@@ -1,0 +1,120 @@
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "app.h"
+#include "clock.h"
+#include "log.h"
+#include "options.h"
+#include "pg.h"
+#include "purge.h"
+#include "show.h"
+
+#define CONNECT_TIMEOUT_MS 15000
+#define PROGRESS_MS        200
+
+struct purging {
+    struct purge purge;
+    int signal_fd; /* readable: stop */
+    bool terminal; /* progress goes to stderr */
+    int64_t next_progress;
+};
+
+static void progress(struct purging *purging)
+{
+    if (!purging->terminal || clock_ms() < purging->next_progress)
+        return;
+    purging->next_progress = clock_ms() + PROGRESS_MS;
+    int64_t pages = 0, walked = 0;
+    for (int i = 0; i < PURGE_TABLES; i++) {
+        pages += purging->purge.walks[i].pages;
+        walked += purging->purge.walks[i].walked;
+    }
+    char rows[32];
+    show_count(purging->purge.purged[PURGE_EVENTS] + purging->purge.purged[PURGE_PROCESSED], rows);
+    fprintf(stderr, "\r%3d %%, %s rows purged", (int)(pages > 0 ? 100 * walked / pages : 100), rows);
+}
+
+static bool nap(struct purging *purging, int64_t ms)
+{
+    struct pollfd fd = {purging->signal_fd, POLLIN, 0};
+    return poll(&fd, 1, (int)ms) > 0;
+}
+
+static bool go_on(void *arg)
+{
+    struct purging *purging = arg;
+    progress(purging);
+    return !nap(purging, 0);
+}
+
+static void report(struct purging *purging)
+{
+    char events[32], processed[32];
+    show_count(purging->purge.purged[PURGE_EVENTS], events);
+    show_count(purging->purge.purged[PURGE_PROCESSED], processed);
+    if (purging->terminal)
+        fputs("\r\033[K", stderr);
+    printf("purged %s rows of outbox_events and %s of processed_events; the longest batch took %d ms\n", events,
+           processed, (int)purging->purge.longest_ms);
+    fflush(stdout);
+}
+
+/* Rounds until a signal comes, or one. */
+static int purge_on(struct purging *purging, const struct config *config, bool once)
+{
+    struct error err = {0};
+    struct pg *pg = NULL;
+    const struct pg_options options = {.url = config->database_url,
+                                       .schema = config->schema,
+                                       .connect_timeout_ms = CONNECT_TIMEOUT_MS,
+                                       .stop_fd = purging->signal_fd};
+    enum result result;
+    do {
+        int64_t before = purging->purge.purged[PURGE_EVENTS] + purging->purge.purged[PURGE_PROCESSED];
+        result = pg != NULL ? OK : pg_open(&options, &pg, &err);
+        if (result == OK)
+            result = purge_round(pg, &purging->purge, once, go_on, purging, &err);
+        if (result == OK &&
+            (once || purging->purge.purged[PURGE_EVENTS] + purging->purge.purged[PURGE_PROCESSED] > before))
+            report(purging);
+        if (result == RETRY && !once && !pg_error_is_permanent(&err)) {
+            app_complain(&err); /* the database comes back */
+            pg_close(TAKE(pg));
+            result = OK;
+        }
+    } while (result == OK && !once && !nap(purging, config->purge_interval));
+    pg_close(pg);
+    if (result == OK || nap(purging, 0))
+        return EXIT_OK;
+    app_complain(&err);
+    return result == FATAL || pg_error_is_permanent(&err) ? EXIT_CONFIG : EXIT_FAILED;
+}
+
+int cmd_purge(int argc, char **argv)
+{
+    struct arguments arguments;
+    int code = options_parse("purge", 0, argc, argv, &arguments);
+    if (code != EXIT_OK)
+        return code;
+    struct config config;
+    code = app_load_config(&config);
+    if (code != EXIT_OK)
+        return code;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    struct purging purging = {.signal_fd = signalfd(-1, &set, SFD_CLOEXEC),
+                              .terminal = isatty(STDERR_FILENO) && isatty(STDOUT_FILENO)};
+    purge_init(&purging.purge, &config);
+    code = purge_on(&purging, &config, option_given(&arguments, "--once"));
+    close(purging.signal_fd);
+    config_done(&config);
+    return code;
+}

@@ -1,0 +1,28 @@
+/* Tables for people: columns that fit the terminal, long texts cut, nothing that a terminal would obey. */
+#ifndef OUTBOXD_TABLE_H
+#define OUTBOXD_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct table_column {
+    const char *title;
+    int width;  /* at least; a column with a share gets more */
+    int share;  /* of what the terminal has left; 0: none */
+    bool right; /* numbers */
+};
+
+/* $COLUMNS, else the terminal's width, else 80; never less than 40. */
+int table_width(void);
+
+/* One line. cells[i] may be NULL. `cells` NULL: the titles. */
+void table_line(const struct table_column *columns, int n, const char *const *cells, FILE *out);
+
+/* 95 s as "1m", 7300 s as "2h". */
+void table_age(int64_t seconds, char ret[32]);
+
+/* A text as it may be shown: one line, control characters as "?". */
+void table_text(const char *text, FILE *out);
+
+#endif
