@@ -1,0 +1,107 @@
+"""What the way costs the database, read from the plans of the daemon's own statements: work for the batch, not the backlog."""
+
+import pytest
+from rig import plans, postgres, writer
+from rig.database import Database
+from rig.process import wait_until
+from rig.statements import sql
+
+MILLION = 1_000_000
+WAY = {name: sql("claim.c", name) for name in ("take", "skipped", "troubles", "look")}
+ASIDE = {name: sql("obstacles.c", name) for name in ("parked_topics", "stuck_topics", "probes")}
+
+
+@pytest.fixture(scope="module")
+def big_cluster(root):
+    settings = {"shared_buffers": "'512MB'", "autovacuum": "off", "full_page_writes": "off"}
+    cluster = postgres.Cluster(root, "plans", settings).create().start()
+    yield cluster
+    cluster.destroy()
+
+
+def fill(db, topic, count, columns="", values=""):
+    """Rows with ids of their own: making a million ULIDs would take longer than all the rest."""
+    db.execute(f"""INSERT INTO outbox_events (id, topic, aggregate_type, aggregate_id, payload{columns})
+                   SELECT lpad(n::text, 26, '0'), %s, 'order', 'order-' || n %% 5000, '{{"n": 1}}'{values}
+                   FROM generate_series(1, {count}) n""", topic)
+    db.execute("VACUUM ANALYZE outbox_events")
+
+
+@pytest.fixture
+def backlog(big_cluster, kafka):
+    """A million NEW rows."""
+    db = Database(big_cluster)
+    db.migrate()
+    fill(db, kafka.create_topic("plans"), MILLION)
+    yield db
+    db.drop()
+
+
+@pytest.fixture
+def held(big_cluster):
+    """A million rows that wait for a topic that nobody can write to."""
+    db = Database(big_cluster)
+    db.migrate()
+    fill(db, "nowhere", MILLION, ", status, retry_after, last_error", ", 2, 'infinity', 'parked: missing'")
+    db.execute("INSERT INTO outbox_parked_topics (topic, reason, probe_after, probe_seq, probe_lane) "
+               "SELECT 'nowhere', 'missing', now() + interval '1 day', seq, lane FROM outbox_events WHERE seq = 1")
+    yield db
+    db.drop()
+
+
+def sent(db):
+    return db.value("SELECT count(*) FROM outbox_events WHERE status = 1")
+
+
+def work(start, db, until, what, **settings):
+    """Lets a daemon work until the condition holds; returns what its sessions logged."""
+    log = plans.Log(db.cluster)
+    daemon = start(db, OUTBOX_DATABASE_URL=plans.explained(db.url), **settings)
+    wait_until(lambda: until(log), what)
+    assert daemon.stop() == 0
+    return log
+
+
+def check(log, statements):
+    for name, text in statements.items():
+        found = log.of(text)
+        assert found, f"no plan of {name} in the log"
+        for plan in found:
+            assert not plans.faults(plan), f"{name}: {plans.faults(plan)}"
+
+
+def test_the_claim_reads_its_own_lanes_in_order_and_nothing_else(backlog, start):
+    log = work(start, backlog, lambda _: sent(backlog) >= 40_000, "40,000 of a million are sent", OUTBOX_WORKERS=4)
+    check(log, {name: WAY[name] for name in ("take", "skipped", "troubles")})
+    for plan in log.of(WAY["take"]):
+        fetched = sum(scan["Actual Rows"] * scan["Actual Loops"] for scan in plans.scans(plan))
+        assert fetched <= 2000, "a claim reads what it takes"
+
+    backlog.execute("UPDATE outbox_events SET status = 1, published_at = now() "
+                    "WHERE status = 0 AND seq <= (SELECT min(seq) FROM outbox_events) + %s", int(MILLION * 0.9))
+    left = backlog.unfinished()
+    assert left <= 100_000
+    log = work(start, backlog, lambda log: backlog.unfinished() == 0 and len(log.of(WAY["look"])) > 10,
+               "the rest is sent, and the daemon looks for more", OUTBOX_WORKERS=4)
+    check(log, WAY)
+
+
+def test_nobody_reads_a_million_waiting_rows(held, start, new_topic):
+    """Neither an idle look nor a claim of other topics, be it in the lanes and of the keys of those that wait."""
+    topic = new_topic()
+
+    def idle(log):
+        return len(log.of(WAY["look"])) > 20
+
+    log = work(start, held, idle, "the daemon looks for work", OUTBOX_WORKERS=4)
+    check(log, WAY)
+    assert max(map(plans.buffers, log.of(WAY["look"]))) < 150
+
+    writer.bulk(held.conn, topic, 50, keys=5000)
+    writer.bulk(held.conn, "nowhere", 50, keys=5000)
+    log = work(start, held, lambda log: sent(held) == 50 and idle(log), "the other topic's events are sent",
+               OUTBOX_WORKERS=4)
+    check(log, {**WAY, **ASIDE, "blocking": sql("obstacles.c", "blocking")})
+    for name, text in {**WAY, **ASIDE}.items():
+        assert max(map(plans.buffers, log.of(text))) < 500, name
+    assert held.value("SELECT count(*) FROM outbox_events WHERE retry_after = 'infinity'") == MILLION + 50

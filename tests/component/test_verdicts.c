@@ -1,0 +1,89 @@
+/* Every error code of the librdkafka in use has a decision, and the decisions are the ones that the promises need. */
+#include "unit.h"
+
+#include <librdkafka/rdkafka.h>
+
+#include "verdicts.h"
+
+static void test_every_code_is_decided(void **state)
+{
+    const struct rd_kafka_err_desc *descs;
+    size_t n, undecided = 0;
+
+    (void)state;
+    rd_kafka_get_err_descs(&descs, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (!descs[i].desc || ruling_listed(descs[i].code))
+            continue;
+        print_error("no ruling for %s (%d): %s\n", descs[i].name, (int)descs[i].code, descs[i].desc);
+        undecided++;
+    }
+    assert_int_equal(undecided, 0);
+}
+
+static void test_no_code_is_decided_twice(void **state)
+{
+    static const int codes[] = {
+#define RULING(code, fault, why) code,
+#include "verdicts.def"
+#undef RULING
+    };
+    size_t n = sizeof(codes) / sizeof(codes[0]);
+
+    (void)state;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = i + 1; j < n; j++)
+            if (codes[i] == codes[j])
+                fail_msg("code %d has two rulings", codes[i]);
+}
+
+static void assert_verdict(int code, enum verdict in_group, enum verdict alone)
+{
+    assert_string_equal(verdict_name(ruling_verdict(ruling_of(code), false)), verdict_name(in_group));
+    assert_string_equal(verdict_name(ruling_verdict(ruling_of(code), true)), verdict_name(alone));
+}
+
+static void test_decisions(void **state)
+{
+    (void)state;
+    assert_verdict(0, VERDICT_SENT, VERDICT_SENT);
+    assert_verdict(RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE, VERDICT_SUSPECT, VERDICT_REFUSED);
+    assert_verdict(RD_KAFKA_RESP_ERR_INVALID_RECORD, VERDICT_SUSPECT, VERDICT_REFUSED);
+    assert_verdict(RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP, VERDICT_PARK, VERDICT_PARK); /* our clock, not the event */
+    assert_verdict(RD_KAFKA_RESP_ERR_POLICY_VIOLATION, VERDICT_SUSPECT, VERDICT_REFUSED);
+    assert_verdict(RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART, VERDICT_PARK, VERDICT_PARK);
+    assert_verdict(RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, VERDICT_PARK, VERDICT_PARK);
+    assert_verdict(RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED, VERDICT_LEFT, VERDICT_LEFT);
+    assert_verdict(RD_KAFKA_RESP_ERR__PURGE_QUEUE, VERDICT_LEFT, VERDICT_LEFT);
+    assert_verdict(RD_KAFKA_RESP_ERR__PURGE_INFLIGHT, VERDICT_LEFT, VERDICT_LEFT);
+    assert_verdict(RD_KAFKA_RESP_ERR__MSG_TIMED_OUT, VERDICT_LEFT, VERDICT_LEFT);
+    assert_verdict(RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN, VERDICT_LEFT, VERDICT_LEFT);
+    assert_verdict(RD_KAFKA_RESP_ERR__TRANSPORT, VERDICT_LEFT, VERDICT_LEFT);
+    assert_verdict(RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT, VERDICT_LEFT, VERDICT_LEFT);
+    assert_verdict(RD_KAFKA_RESP_ERR__AUTHENTICATION, VERDICT_LEFT, VERDICT_LEFT);
+    assert_verdict(RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER, VERDICT_LEFT, VERDICT_LEFT);
+    assert_verdict(RD_KAFKA_RESP_ERR__FATAL, VERDICT_LEFT, VERDICT_LEFT);
+    assert_verdict(RD_KAFKA_RESP_ERR__QUEUE_FULL, VERDICT_LEFT, VERDICT_LEFT);
+    assert_verdict(RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE, VERDICT_PARK, VERDICT_PARK);
+    assert_verdict(RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS, VERDICT_PARK, VERDICT_PARK);
+}
+
+/* Only codes of FAULT_EVENT may cost an attempt. */
+static void test_unlisted_code_is_safe(void **state)
+{
+    (void)state;
+    assert_false(ruling_listed(31999));
+    assert_verdict(31999, VERDICT_LEFT, VERDICT_LEFT);
+    assert_int_equal(ruling_of(31999)->fault, FAULT_WORLD);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_code_is_decided),
+        cmocka_unit_test(test_no_code_is_decided_twice),
+        cmocka_unit_test(test_decisions),
+        cmocka_unit_test(test_unlisted_code_is_safe),
+    };
+    return RUN_TESTS(tests);
+}

@@ -1,0 +1,67 @@
+/* Makes the host's clock jump for one program (LD_PRELOAD): the seconds in the file $RIG_CLOCK are added to whatever it is
+ * told about the time of day. Monotonic clocks stay. Waits until a time of day mean that time, so those are shifted back;
+ * libfaketime does not see the C11 ones that librdkafka uses, and then waits of a second last as long as the jump. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <threads.h>
+#include <time.h>
+
+static const volatile int64_t zero, *offset = &zero;
+
+__attribute__((constructor)) static void map_offset(void)
+{
+    int fd = open(getenv("RIG_CLOCK"), O_RDONLY | O_CLOEXEC);
+    void *map = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        abort();
+    offset = map;
+}
+
+#define REAL(function) ((__typeof__(&function))dlsym(RTLD_NEXT, #function))
+
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    int result = REAL(clock_gettime)(clock, now);
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
+        now->tv_sec += *offset;
+    return result;
+}
+
+int timespec_get(struct timespec *now, int base)
+{
+    return clock_gettime(CLOCK_REALTIME, now) == 0 ? base : 0;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone)
+{
+    int result = REAL(gettimeofday)(now, zone);
+    now->tv_sec += *offset;
+    return result;
+}
+
+time_t time(time_t *ret)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (ret)
+        *ret = now.tv_sec;
+    return now.tv_sec;
+}
+
+int cnd_timedwait(cnd_t *restrict cnd, mtx_t *restrict mtx, const struct timespec *restrict until)
+{
+    struct timespec real = {until->tv_sec - *offset, until->tv_nsec};
+    return REAL(cnd_timedwait)(cnd, mtx, &real);
+}
+
+int pthread_timedjoin_np(pthread_t thread, void **ret, const struct timespec *until)
+{
+    struct timespec real = {until->tv_sec - *offset, until->tv_nsec};
+    return REAL(pthread_timedjoin_np)(thread, ret, &real);
+}

@@ -1,0 +1,317 @@
+"""Kafka is away, hangs, forbids or lacks a topic: nobody's attempt is counted, nobody dies, everything arrives in order.
+
+RIG_LONG=1 makes the outages as long as a bad day has them (60 s away, 15 s frozen)."""
+
+import os
+import time
+
+import pytest
+from rig import kafka as kafkas
+from rig import process, writer
+from rig.faults import fault
+from rig.http import Window
+from rig.process import wait_until
+
+LONG = bool(os.environ.get("RIG_LONG"))
+AWAY, FROZEN = (60, 15) if LONG else (10, 8)
+BATCH, WORKERS = 500, 2
+SETTINGS = {"OUTBOX_MAX_RETRIES": 1, "OUTBOX_BATCH_SIZE": BATCH, "OUTBOX_WORKERS": WORKERS}
+IN_FLIGHT = BATCH * WORKERS  # what one cut may repeat
+
+
+@pytest.fixture(scope="module")
+def breakable(root):
+    """breakable(n): n brokers for the tests that take some away; whole again for the next test."""
+    made = {}
+
+    def get(brokers):
+        if brokers not in made:
+            made[brokers] = kafkas.Kafka(root, brokers=brokers).start()
+        for broker in made[brokers].brokers:
+            broker.thaw()
+            if not broker.server.alive:
+                broker.start()
+        made[brokers].wait_ready()
+        return made[brokers]
+
+    yield get
+    for kafka in made.values():
+        kafka.destroy()
+
+
+@pytest.fixture
+def single(breakable):
+    return breakable(1)
+
+
+@pytest.fixture
+def three(breakable):
+    return breakable(3)
+
+
+@pytest.fixture
+def serve(start):
+    """Starts a daemon with its window open: (daemon, window)."""
+    def serve(db, **settings):
+        port = process.free_port()
+        daemon = start(db, OUTBOX_HTTP_LISTEN=f"127.0.0.1:{port}", **settings)
+        window = Window(port)
+        wait_until(lambda: window.get("/healthz")[0] == 200, "the window is open")
+        return daemon, window
+
+    return serve
+
+
+def flow(db, topic):
+    """About 1,000 events a second, until the `with` ends."""
+    return writer.Stream(db.connect, topic, keys=10, batch=20, pause=0.02)
+
+
+def check_innocent(db):
+    """Nobody is dead, no attempt was counted, no complaint is left."""
+    assert db.execute("SELECT status, retry_count, last_error, count(*) FROM outbox_events "
+                      "WHERE status <> 1 OR retry_count > 0 OR last_error IS NOT NULL GROUP BY 1, 2, 3") == []
+
+
+def sent(db):
+    return db.value("SELECT count(*) FROM outbox_events WHERE status = 1")
+
+
+def wait_flowing(db, count=1000):
+    """Until so many more are sent."""
+    goal = sent(db) + count
+    wait_until(lambda: sent(db) >= goal, lambda: f"{sent(db)} of {goal} sent")
+
+
+def rss(daemon):
+    with open(f"/proc/{daemon.pid}/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+@fault("the broker is away", how=f"SIGKILL, started again after {AWAY} s, 1,000 events a second meanwhile, OUTBOX_MAX_RETRIES=1",
+       promise="0 DEAD, no attempt counted, not ready with the reason within 5 s, memory flat, drained afterwards")
+def test_broker_away(db, single, serve, judge, seen):
+    kafka = single
+    topic = kafka.create_topic("away")
+    daemon, window = serve(db, kafka=kafka, **SETTINGS)
+    with flow(db, topic):
+        wait_flowing(db, 3000)
+        before = rss(daemon)
+        kafka.brokers[0].kill()
+        begin = time.monotonic()
+        reason = window.wait("/readyz", 503, 30)
+        assert "broker answers" in reason or "Kafka is away" in reason
+        noticed = time.monotonic() - begin
+        assert window.get("/healthz")[0] == 200
+        time.sleep(AWAY)  # the fault's length
+        during = rss(daemon)
+        kafka.brokers[0].start()
+        kafka.wait_ready()
+        window.wait("/readyz", 200)
+        wait_flowing(db)
+    db.wait_settled(None, daemon)
+    check_innocent(db)
+    after = rss(daemon)
+    verdict = judge(topic, kafka=kafka).check(duplicates=IN_FLIGHT)
+    assert max(during, after) - before < 64 << 20, (before, during, after)
+    seen(f"{verdict}; not ready after {noticed:.1f} s; resident {before >> 20}, {during >> 20}, {after >> 20} MiB "
+         "before, during, after")
+
+
+@fault("the broker hangs", how=f"SIGSTOP for {FROZEN} s, request time-outs of 2 s (fatal to librdkafka 2.0.2's idempotent producer)",
+       promise="0 DEAD, no attempt counted, a new producer if it must be, drained afterwards")
+def test_broker_frozen(db, single, serve, judge, seen):
+    kafka = single
+    topic = kafka.create_topic("frozen")
+    daemon, window = serve(db, kafka=kafka, OUTBOX_KAFKA_SOCKET_TIMEOUT_MS=2000, OUTBOX_KAFKA_REQUEST_TIMEOUT_MS=2000, **SETTINGS)
+    with flow(db, topic):
+        wait_flowing(db, 3000)
+        kafka.brokers[0].freeze()
+        time.sleep(FROZEN)  # the fault's length
+        kafka.brokers[0].thaw()
+        wait_flowing(db)
+    db.wait_settled(None, daemon)
+    check_innocent(db)
+    rebuilds = window.metrics()["outboxd_producer_rebuilds_total"]
+    verdict = judge(topic, kafka=kafka).check(duplicates=IN_FLIGHT * 4)
+    seen(f"{verdict}; {rebuilds:g} new producers")
+
+
+@fault("one of three brokers is killed", how="SIGKILL of a leader under flow; a topic of one replica lives on it, too",
+       promise="partitions move and the flow goes on; the topic without leader is parked with that reason, then drains in order")
+def test_one_of_three_killed(db, three, start, judge, seen):
+    topic = three.create_topic("moving", replicas=3, min_insync_replicas=2)
+    lonely = three.create_topic("lonely", partitions=1, replicas=1)
+    daemon = start(db, kafka=three, **SETTINGS)
+    victim = three.leader(lonely)
+    with flow(db, topic):
+        wait_flowing(db)
+        victim.kill()
+        writer.bulk(db.conn, lonely, 100, keys=5)
+        reason = wait_until(lambda: db.execute("SELECT reason FROM outbox_parked_topics WHERE topic = %s", lonely),
+                            "the topic without leader is parked")[0][0]
+        wait_flowing(db)
+        victim.start()
+        three.wait_ready()
+        wait_flowing(db)
+    db.wait_settled(None, daemon)
+    check_innocent(db)
+    verdict = judge(topic, lonely, kafka=three).check(duplicates=IN_FLIGHT * 4)
+    seen(f"{verdict}; meanwhile {reason}")
+
+
+@fault("too few replicas in sync", how="min.insync.replicas=2 of 2: the other replica's broker is killed; then a second broker of three",
+       promise="the topic is parked, its neighbours flow; with two brokers away nobody pays; all drains in order")
+def test_not_enough_replicas(db, three, serve, judge, seen):
+    strict = three.create_topic("strict", partitions=1, replicas=2, min_insync_replicas=2)
+    free = three.create_topic("free", partitions=3, replicas=3)
+    daemon, window = serve(db, kafka=three, OUTBOX_DELIVERY_TIMEOUT="5s", **SETTINGS)
+    leader = three.leader(strict)
+    nodes = three.admin.list_topics(strict, timeout=10).topics[strict].partitions[0].replicas
+    [other] = [three.brokers[n - 1] for n in nodes if three.brokers[n - 1] is not leader]
+    [third] = [b for b in three.brokers if b not in (leader, other)]
+    with flow(db, free):
+        wait_flowing(db)
+        other.kill()
+        wait_until(lambda: len(three.admin.list_topics(timeout=10).brokers) == 2, "the broker counts as gone")
+        writer.bulk(db.conn, strict, 200, keys=5)
+        reason = wait_until(lambda: db.execute("SELECT reason FROM outbox_parked_topics WHERE topic = %s", strict),
+                            "the topic is parked")[0][0]
+        wait_flowing(db)
+        assert db.value("SELECT count(*) FROM outbox_events WHERE topic = %s AND (status IN (1, 9) OR retry_count > 0)", strict) == 0
+        assert window.metrics()["outboxd_producer_rebuilds_total"] >= 1, "a producer whose messages were purged is used no more"
+        third.kill()
+        time.sleep(5)  # the fault's length
+        for broker in (other, third):
+            broker.start()
+        three.wait_ready()
+        wait_flowing(db)
+    db.wait_settled(None, daemon)
+    check_innocent(db)
+    wait_until(lambda: db.value("SELECT count(*) FROM outbox_parked_topics") == 0, "nothing is parked any more")
+    verdict = judge(strict, free, kafka=three).check(duplicates=IN_FLIGHT * 8)
+    seen(f"{verdict}; meanwhile {reason}")
+
+
+def count_updates(db):
+    """From now on the test's own trigger counts every row that an UPDATE touches: exact, and told with the commit."""
+    db.execute("""
+        CREATE TABLE rig.updates (n bigint);
+        CREATE FUNCTION rig.count_updates() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN INSERT INTO rig.updates SELECT count(*) FROM written; RETURN NULL; END $$;
+        CREATE TRIGGER rig_updates AFTER UPDATE ON outbox_events REFERENCING NEW TABLE AS written
+            FOR EACH STATEMENT EXECUTE FUNCTION rig.count_updates()""")
+
+
+def updates(db):
+    return int(db.value("SELECT coalesce(sum(n), 0) FROM rig.updates"))
+
+
+def park_and_drain(db, daemon, topic, good, rows, mend, judge):
+    """`rows` events wait for a topic that nobody can write to while another flows; then it is mended. Returns what was seen."""
+    count_updates(db)
+    writer.bulk(db.conn, topic, rows, keys=200)
+    held = "SELECT count(*) FROM outbox_events WHERE topic = %s AND status = 2 AND retry_after = 'infinity' AND retry_count = 0"
+    wait_until(lambda: db.value(held, topic) == rows, lambda: f"{db.value(held, topic)} of {rows} rows are held")
+    reason = db.value("SELECT reason FROM outbox_parked_topics WHERE topic = %s", topic)
+    wait_until(lambda: db.value("SELECT probes FROM outbox_parked_topics WHERE topic = %s", topic) >= 2, "it is probed")
+    waiting = updates(db) / rows
+    assert waiting <= 1.05
+    before = updates(db)
+    writer.bulk(db.conn, good, 1000, keys=20)
+    wait_until(lambda: db.value("SELECT count(*) FROM outbox_events WHERE topic = %s AND status <> 1", good) == 0, "the neighbour flows")
+    assert updates(db) - before <= 1000 + 20
+    mend()
+    writer.bulk(db.conn, topic, 500, keys=200)  # new rows of the same streams stay behind the old ones
+    db.wait_settled(None, daemon)
+    check_innocent(db)
+    wait_until(lambda: db.value("SELECT count(*) FROM outbox_parked_topics") == 0, "the topic is parked no more")
+    in_all = (updates(db) - 1000) / (rows + 500)
+    assert in_all <= 2.1
+    verdict = judge(topic, good).check()
+    return f"{verdict}; held with: {reason}; {waiting:.3f} updates a row while they wait, {in_all:.3f} in all"
+
+
+@fault("a missing topic", how="20,000 events for a topic that is created only later",
+       promise="held with one write each, nothing counted; neighbours flow; when the topic appears they flow in order")
+def test_missing_topic(db, kafka, topic, start, judge, seen):
+    late = f"{topic}-late"
+    daemon = start(db, **SETTINGS)
+    seen(park_and_drain(db, daemon, late, topic, 20000, lambda: kafka.create_topic(late), judge))
+
+
+@fault("a forbidden topic", how="Write denied by an ACL while 5,000 events wait, then granted",
+       promise="parked with the reason, held with one write each; neighbours flow; after the grant they flow in order")
+def test_forbidden_topic(db, guarded, start, judge, seen):
+    topic, good = guarded.create_topic("forbidden"), guarded.create_topic("allowed")
+    daemon = start(db, kafka=guarded, secrets=guarded.users.values(), **guarded.sasl("relay"), **SETTINGS)
+    writer.bulk(db.conn, topic, 500, keys=200)  # the daemon has written to it before
+    db.wait_settled(None, daemon)
+    guarded.deny(topic)
+    seen(park_and_drain(db, daemon, topic, good, 5000, lambda: guarded.undeny(topic), lambda *t: judge(*t, kafka=guarded)))
+
+
+@fault("a wrong password", how="SASL PLAIN; the broker learns the new password later, the daemon is not touched",
+       promise="not ready, with Kafka's own reason; nothing counted; delivered when the password is right")
+def test_wrong_password(db, guarded, serve, judge, seen):
+    topic = guarded.create_topic("secretive")
+    writer.bulk(db.conn, topic, 100, keys=5)
+    _, window = serve(db, kafka=guarded, secrets=["the-next-password"], **guarded.sasl("clerk", "the-next-password"), **SETTINGS)
+    wait_until(lambda: "uthentication" in window.get("/readyz")[1], lambda: f"the reason: {window.get('/readyz')}")
+    reason = window.get("/readyz")[1].strip()
+    assert "password" not in reason.replace("Invalid username or password", "")
+    assert db.value("SELECT count(*) FROM outbox_events WHERE status <> 0") == 0
+    guarded.users["clerk"] = "the-next-password"
+    [broker] = guarded.brokers
+    broker.kill()
+    guarded._configure(broker)
+    broker.start()
+    guarded.wait_ready()
+    window.wait("/readyz", 200)
+    db.wait_settled()
+    check_innocent(db)
+    seen(f"{judge(topic, kafka=guarded).check()}; not ready: {reason}")
+
+
+@fault("a producer that may write nowhere", how="a user without any ACL; granted later",
+       promise="the world's trouble: not ready with the reason, no write, no attempt; delivered after the grant")
+def test_no_rights_at_all(db, guarded, serve, judge, seen):
+    topic = guarded.create_topic("closed")
+    guarded.allow(topic, user="guest", operations=(kafkas.Kafka.WRITER[1],))  # Describe: it sees the topic
+    writer.bulk(db.conn, topic, 100, keys=5)
+    _, window = serve(db, kafka=guarded, **guarded.sasl("guest"), **SETTINGS)
+    wait_until(lambda: window.get("/readyz")[0] == 503 and "allowed" in window.get("/readyz")[1],
+               lambda: f"the reason: {window.get('/readyz')}")
+    reason = window.get("/readyz")[1].strip()
+    assert db.value("SELECT count(*) FROM outbox_events WHERE status <> 0 OR retry_count > 0") == 0
+    guarded.allow(topic, user="guest")
+    db.wait_settled()
+    check_innocent(db)
+    window.wait("/readyz", 200)
+    seen(f"{judge(topic, kafka=guarded).check()}; not ready: {reason}")
+
+
+def key_of_lane(db, lane):
+    return db.value("SELECT k FROM (SELECT 'key-' || n AS k FROM generate_series(1, 10000) n) s WHERE outbox_lane(k) = %s LIMIT 1", lane)
+
+
+@fault("topics that wait for each other", how="two missing topics; in each one's probe lane only an event for both, behind one of the other",
+       promise="when both appear, each is probed with a row that waits for nothing else, and all flows in order")
+def test_topics_that_wait_for_each_other(db, kafka, topic, start, judge, seen):
+    a, b = f"{topic}-a", f"{topic}-b"
+    for lane, first in ((3, b), (9, a)):
+        key = key_of_lane(db, lane)
+        writer.publish(db.conn, first, key)
+        writer.publish(db.conn, a, key, routing_key=f"{a},{b}")
+    daemon = start(db, **SETTINGS)
+    wait_until(lambda: db.value("SELECT count(*) FROM outbox_events WHERE retry_after = 'infinity'") == 4, "all are held")
+    wait_until(lambda: db.value("SELECT count(*) FROM outbox_parked_topics") == 2, "both are parked")
+    assert daemon.stop() == 0
+    # Nothing but the event for both topics stands in these lanes for them, and it is behind one of the other topic.
+    db.execute("UPDATE outbox_parked_topics SET probe_lane = CASE topic WHEN %s THEN 3 ELSE 9 END", a)
+    for name in (a, b):
+        kafka.create_topic(name)
+    daemon = start(db, **SETTINGS)
+    db.wait_settled(None, daemon)
+    check_innocent(db)
+    seen(judge(a, b).check())

@@ -1,0 +1,26 @@
+"""docs/FAULTS.md shows every fault that a test injects, and none that is gone."""
+
+import sys
+
+from rig.daemon import SOURCE
+
+sys.path.insert(0, str(SOURCE / "tools"))
+import faults  # noqa: E402
+
+ENTRY = {"name": "a | b", "how": "h", "promise": "p", "outcome": "passed", "seen": "", "test": "fault/test_x.py::test_y[1]"}
+
+
+def test_every_fault_is_on_the_page():
+    lines = (SOURCE / "docs/FAULTS.md").read_text().splitlines()
+    shown = {line.split(" | ")[0].removeprefix("| ") for line in lines if line.startswith("| ")} - {"fault"}
+    declared = {faults.cell(name) for _, name in faults.declared()}
+    assert shown == declared, "run the fault suite, then tools/faults.py build/faults.json >docs/FAULTS.md"
+
+
+def test_the_page(monkeypatch):
+    monkeypatch.setattr(faults, "declared", lambda: {("fault/test_x.py::test_y", "a | b")})
+    gone = {**ENTRY, "test": "fault/test_x.py::test_gone"}
+    failed = {**ENTRY, "outcome": "failed", "seen": "3 missing"}
+    page = faults.page([ENTRY, dict(ENTRY), gone, failed])
+    assert page.removeprefix(faults.HEAD) == ("| a \\| b | h | p | as promised |\n"
+                                              "| a \\| b | h | p | **failed** 3 missing |\n")

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""The commands that need no server, from outside: tests/unit/cli.py BUILD/src/app/outboxd"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+OUTBOXD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
+CANARY = "S3cr3tC4n4ry"
+
+
+def run(*args, **env):
+    done = subprocess.run([OUTBOXD, *args], env=env, capture_output=True, text=True, timeout=20)
+    return done.returncode, done.stdout, done.stderr
+
+
+class Commands(unittest.TestCase):
+    def test_help(self):
+        code, out, err = run("help")
+        self.assertEqual((code, err), (0, ""))
+        for command in ("config", "ulid", "version", "help"):
+            self.assertIn(f"\n  {command} ", out)
+        self.assertTrue(all(len(line) <= 120 for line in out.splitlines()))
+        self.assertEqual(run("--help")[:2], (0, out))
+        code, out, _ = run("help", "ulid")
+        self.assertEqual(code, 0)
+        self.assertTrue(out.startswith("usage: outboxd ulid [N]\n"))
+
+    def test_help_of_a_command_shows_its_options(self):
+        out = run("help", "events")[1]
+        for word in ("retry", "--status STATUS", "new|sent|failed|dead|held", "--dry-run"):
+            self.assertIn(word, out)
+
+    def test_bash_completion(self):
+        script = run("help", "--bash")[1]
+
+        def complete(*words):
+            command = f'{script}\nCOMP_WORDS=({" ".join(words)} ""); COMP_CWORD={len(words)}; _outboxd; echo "${{COMPREPLY[@]}}"'
+            return subprocess.run(["bash", "-c", command], check=True, capture_output=True, text=True).stdout.split()
+
+        self.assertIn("events", complete("outboxd"))
+        self.assertIn("--dry-run", complete("outboxd", "events", "retry"))
+        self.assertEqual(complete("outboxd", "events", "--status"), ["new", "sent", "failed", "dead", "held"])
+        self.assertEqual(complete("outboxd", "events", "--topic"), [])
+
+    def test_no_command(self):
+        code, out, err = run()
+        self.assertEqual((code, out), (64, ""))
+        self.assertIn("commands:", err)
+
+    def test_unknown_command(self):
+        code, out, err = run("confg")
+        self.assertEqual((code, out), (64, ""))
+        self.assertIn("did you mean `outboxd config`?", err)
+        code, _, err = run("somethingelse")
+        self.assertEqual(code, 64)
+        self.assertIn("`outboxd help` lists the commands", err)
+
+    def test_usage(self):
+        for args in (("ulid", "0"), ("ulid", "x"), ("ulid", "1", "2"), ("config", "--yaml"), ("version", "x"), ("help", "x", "y")):
+            code, out, err = run(*args)
+            self.assertEqual((code, out), (64, ""), args)
+            self.assertIn("usage: outboxd " + args[0], err)
+
+    def test_version(self):
+        code, out, _ = run("version")
+        self.assertEqual(code, 0)
+        self.assertRegex(out, r"^outboxd \d+\.\d+\.\d+\n")
+        self.assertEqual(run("--version")[1], out)
+
+    def test_ulid(self):
+        code, out, _ = run("ulid", "5000")
+        ids = out.split()
+        self.assertEqual((code, len(ids)), (0, 5000))
+        self.assertEqual(ids, sorted(set(ids)))
+        self.assertTrue(all(len(id) == 26 and id[0] in "01234567" for id in ids))
+        self.assertEqual(len(run("ulid")[1].split()), 1)
+
+    def test_answer_that_cannot_be_written(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([OUTBOXD, "help"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot write the answer", done.stderr)
+
+
+class Config(unittest.TestCase):
+    def test_json(self):
+        code, out, _ = run("config", "--json", OUTBOX_WORKERS="3", OUTBOX_KAFKA_BOOTSTRAP_SERVERS='a:1,"b"')
+        settings = json.loads(out)
+        self.assertEqual(code, 0)
+        self.assertEqual(settings["OUTBOX_WORKERS"], "3")
+        self.assertEqual(settings["OUTBOX_RETENTION"], "24h")
+        self.assertIsNone(settings["OUTBOX_DEAD_TOPIC"])
+        self.assertEqual(settings["OUTBOX_KAFKA_BOOTSTRAP_SERVERS"], 'a:1,"b"')
+
+    def test_env_reads_back(self):
+        given = {"OUTBOX_SCHEMA": 'odd "name" $x', "OUTBOX_BATCH_SIZE": "7", "OUTBOX_KAFKA_CLIENT_ID": "me"}
+        _, text, _ = run("config", "--env", **given)
+        with tempfile.NamedTemporaryFile("w", suffix=".env") as file:
+            file.write(text)
+            file.flush()
+            script = f"set -a; . {file.name}; exec {OUTBOXD} config --json"
+            out = subprocess.run(["/bin/sh", "-c", script], env={}, check=True, capture_output=True, text=True).stdout
+        self.assertEqual(json.loads(out), json.loads(run("config", "--json", **given)[1]))
+
+    def test_bad_settings(self):
+        code, out, err = run("config", OUTBOX_WORKERS="many", OUTBOX_WORKER="1", OUTBOX_DELIVERY="exactly-once")
+        self.assertEqual((code, out), (78, ""))
+        self.assertTrue(err.startswith("outboxd: 3 bad settings:\n"))
+        self.assertIn("not built yet", err)
+        self.assertIn("did you mean OUTBOX_WORKERS?", err)
+        self.assertIn("hint: ", err)
+        self.assertEqual(run("config", "--markdown", OUTBOX_WORKERS="many")[0], 0)  # the way out still works
+
+    def test_no_secret_anywhere(self):
+        secrets = {
+            "OUTBOX_DATABASE_URL": f"postgresql://u:{CANARY}@h/db",
+            "OUTBOX_HTTP_TOKEN": CANARY,
+            "OUTBOX_KAFKA_SASL_PASSWORD": CANARY,
+            "OUTBOX_KAFKA_SSL_KEY_PEM": CANARY,
+        }
+        wrong = [{}, {"OUTBOX_WORKERS": "0"}, {"OUTBOX_HTTP_TOKEN": CANARY + " x"}, {"OUTBOX_HTTP_TOKEN_FILE": CANARY}]
+        for option in ((), ("--json",), ("--env",), ("--markdown",), ("--man",)):
+            for more in wrong:
+                _, out, err = run("config", *option, **{**secrets, **more})
+                self.assertNotIn(CANARY, out + err)
+
+
+if __name__ == "__main__":
+    unittest.main()

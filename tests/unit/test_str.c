@@ -1,0 +1,83 @@
+#include "unit.h"
+
+#include <stdlib.h>
+
+#include "error.h"
+#include "str.h"
+
+static void buffers_grow(void **state)
+{
+    struct strbuf buf = {0};
+
+    (void)state;
+    for (int i = 0; i < 1000; i++)
+        strbuf_addf(&buf, "%d,", i);
+    assert_int_equal(buf.len, strlen(buf.data));
+    assert_int_equal(buf.len, 10 * 2 + 90 * 3 + 900 * 4);
+    strbuf_clear(&buf);
+    assert_string_equal(buf.data, "");
+    char *big = str_format("%5000d", 7);
+    strbuf_addf(&buf, "%s", big);
+    assert_int_equal(buf.len, 5000);
+    free(big);
+    strbuf_done(&buf);
+}
+
+static void json_strings(void **state)
+{
+    struct strbuf buf = {0};
+
+    (void)state;
+    strbuf_add_json(&buf, "a\"b\\c\nd\x01\xc3\xa4\xff\xed\xa0\x80");
+    assert_string_equal(buf.data, "\"a\\\"b\\\\c\\nd\\u0001\xc3\xa4\\ufffd\\ufffd\\ufffd\\ufffd\"");
+    strbuf_done(&buf);
+}
+
+static void utf8(void **state)
+{
+    (void)state;
+    assert_int_equal(str_utf8_len("a"), 1);
+    assert_int_equal(str_utf8_len("\xc3\xa4"), 2);
+    assert_int_equal(str_utf8_len("\xe2\x82\xac"), 3);
+    assert_int_equal(str_utf8_len("\xf0\x9f\x98\x80"), 4);
+    assert_int_equal(str_utf8_len("\xc0\x80"), 0);         /* overlong */
+    assert_int_equal(str_utf8_len("\xe0\x80\x80"), 0);     /* overlong */
+    assert_int_equal(str_utf8_len("\xed\xa0\x80"), 0);     /* surrogate */
+    assert_int_equal(str_utf8_len("\xf4\x90\x80\x80"), 0); /* beyond the last */
+    assert_int_equal(str_utf8_len("\xc3"), 0);             /* cut off */
+    assert_int_equal(str_utf8_len("\x80"), 0);
+}
+
+static void distances(void **state)
+{
+    (void)state;
+    assert_int_equal(str_distance("", ""), 0);
+    assert_int_equal(str_distance("abc", ""), 3);
+    assert_int_equal(str_distance("", "abc"), 3);
+    assert_int_equal(str_distance("kitten", "sitting"), 3);
+    assert_int_equal(str_distance("migrate", "migrat"), 1);
+}
+
+static void errors(void **state)
+{
+    struct error err = {0};
+
+    (void)state;
+    assert_int_equal(error_retry(&err, "connection lost"), RETRY);
+    error_hint(&err, "wait");
+    assert_int_equal(error_fatal(&err, "claim: %s", err.message), FATAL);
+    assert_string_equal(err.message, "claim: connection lost");
+    assert_string_equal(err.hint, "");
+    assert_int_equal(error_reject(NULL, "nobody listens"), REJECT);
+    error_clear(&err);
+    assert_string_equal(err.message, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(buffers_grow), cmocka_unit_test(json_strings), cmocka_unit_test(utf8),
+        cmocka_unit_test(distances),    cmocka_unit_test(errors),
+    };
+    return RUN_TESTS(tests);
+}
