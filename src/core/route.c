@@ -73,11 +73,10 @@ static void split_list(struct route *route, const char *list)
     char *at = alloc_topics(route, n_max, list, strlen(list));
     names_init(&names, n_max);
     while (at) {
-        char *name = at;
-        at = strchr(at, ',');
-        char *end = at ? at : name + strlen(name);
-        if (at)
-            at++;
+        char *name = at, *end = at;
+        while (*end && *end != ',')
+            end++;
+        at = *end ? end + 1 : NULL;
         while (is_blank(*name))
             name++;
         while (end > name && is_blank(end[-1]))
