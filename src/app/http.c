@@ -258,6 +258,7 @@ static void *serve(void *arg)
     struct http *http = arg;
     int epoll_fd = MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     int64_t weeded = 0;
+    pthread_setname_np(pthread_self(), "http");
     for (;;) {
         int64_t weed_ms = visitors_crowded(&http->visitors) ? CROWDED_MS : WEED_MS;
         MHD_UNSIGNED_LONG_LONG wait_ms = 0;

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
@@ -34,6 +35,10 @@ struct thread {
 static void *thread_main(void *arg)
 {
     struct thread *thread = arg;
+    char name[24] = "janitor"; /* what top -H shows */
+    if (thread->worker >= 0)
+        snprintf(name, sizeof name, "worker %d", thread->worker);
+    pthread_setname_np(pthread_self(), name);
     if (thread->worker < 0)
         janitor_run(thread->crew, thread->metrics);
     else

@@ -84,8 +84,11 @@ class Daemon(process.Server):
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
 
-    def cpu_seconds(self):
-        return cpu_seconds(self.pid)
+    def cpu_seconds(self, without=None):
+        """So far; without the threads of that name."""
+        tasks = Path(f"/proc/{self.pid}/task").iterdir() if without else ()
+        return cpu_seconds(self.pid) - sum(cpu_seconds(f"{self.pid}/task/{task.name}") for task in tasks
+                                           if (task / "comm").read_text().strip() == without)
 
     def expect_error(self, pattern):
         self.expected_errors.append(pattern)
@@ -104,6 +107,6 @@ class Daemon(process.Server):
 
 
 def cpu_seconds(pid):
-    """User and system time of a process so far."""
+    """User and system time of a process so far, or of a thread ("PID/task/TID")."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
