@@ -4,24 +4,29 @@ A table for people on stdout and, a line a benchmark, JSON for machines.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
 import statistics
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import ceiling
 from rig import judge, kafka, messages, postgres, process, writer
 from rig.daemon import Daemon, cpu_seconds
 from rig.database import Database
+from rig.http import Window
 from rig.process import wait_until
 
 # As a small production server would have it; what the tests relax is put back.
 SETTINGS = {"fsync": "on", "shared_buffers": "'1GB'", "max_wal_size": "'8GB'", "autovacuum_naptime": "'1min'"}
 PARTITIONS = 8
 PAYLOAD = 300
+STRANGERS = Path(__file__).with_name("strangers.py")
 
 
 class Bench:
@@ -260,6 +265,55 @@ def parked(bench):
             **{f"forbidden_{name}": value for name, value in forbidden.items()}}
 
 
+def scrapes(window, daemon, per_second, seconds):
+    """CPU seconds of the daemon while somebody scrapes."""
+    begin, before = time.monotonic(), daemon.cpu_seconds()
+    for n in range(round(per_second * seconds)):
+        assert window.get("/metrics")[0] == 200
+        time.sleep(max(0, begin + n / per_second - time.monotonic()))
+    time.sleep(max(0, begin + seconds - time.monotonic()))
+    return daemon.cpu_seconds() - before
+
+
+@contextlib.contextmanager
+def strangers(port):
+    crowd = subprocess.Popen([sys.executable, STRANGERS, str(port)], stdin=subprocess.PIPE)
+    try:
+        time.sleep(1)
+        yield
+    finally:
+        crowd.stdin.close()
+        crowd.wait(10)
+
+
+def visitors(bench):
+    """What 100 scrapes a second cost, and what hostile strangers cost the relay: drains in turns without and with them, three
+    each; the CPU of every thread but the one that answers HTTP."""
+    seconds, count = bench.options.seconds, bench.options.events // 5
+    db, topic, port = bench.database(), bench.topic(), process.free_port()
+    daemon = bench.start(db, OUTBOX_HTTP_LISTEN=f"127.0.0.1:{port}", OUTBOX_HTTP_TOKEN="right")
+    window = Window(port, "right")
+    window.wait("/readyz", 200)
+    timed_drain(db, daemon, topic, 1000)
+    quiet = scrapes(window, daemon, 0, seconds)
+    scraped = scrapes(window, daemon, 100, seconds)
+    peaceful, crowded = [], []
+    for _ in range(3):
+        for costs, company in (peaceful, contextlib.nullcontext()), (crowded, strangers(port)):
+            with company:
+                before = daemon.cpu_seconds(without="http")
+                timed_drain(db, daemon, topic, count)
+                costs.append((daemon.cpu_seconds(without="http") - before) / count * 1e6)
+            assert window.get("/metrics")[0] == 200
+    peak = daemon.peak_rss()
+    bench.check(db, daemon, topic)
+    db.drop()
+    peaceful, crowded = statistics.median(peaceful), statistics.median(crowded)
+    return {"scrapes_cpu_percent": round((scraped - quiet) / seconds * 100, 2), "events": count,
+            "cpu_seconds_per_million": round(peaceful, 2), "beside_strangers": round(crowded, 2),
+            "ratio": round(crowded / peaceful, 3), "peak_rss_mib": round(peak / 2**20, 1)}
+
+
 def consume(bench):
     """`outboxd consume` with a handler that inserts a row: how fast, and how much of the time is not the handler's."""
     count = min(bench.options.events, 500_000)
@@ -286,7 +340,8 @@ def consume(bench):
             "cpu_seconds_per_million": round(cpu / count * 1e6, 2), "peak_rss_mib": round(peak / 2**20, 1)}
 
 
-BENCHMARKS = {"drain": drain, "steady": steady, "idle": idle, "small-topic": small_topic, "parked": parked, "consume": consume}
+BENCHMARKS = {"drain": drain, "steady": steady, "idle": idle, "small-topic": small_topic, "parked": parked,
+              "visitors": visitors, "consume": consume}
 
 
 def median(results):
