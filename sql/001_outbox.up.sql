@@ -150,11 +150,11 @@ BEGIN
 END $$;
 
 -- Wakes an idle relay at commit. NOTIFY takes a database-wide lock at every commit that uses it, so the trigger is
--- off unless `migrate up` runs with OUTBOX_NOTIFY=on.
+-- off unless `migrate up` runs with OUTBOX_NOTIFY=on. One channel for all schemas: a relay that wakes in vain only looks.
 CREATE FUNCTION outbox_notify() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    PERFORM pg_notify('outboxd.' || TG_TABLE_SCHEMA, '');
+    PERFORM pg_notify('outboxd', '');
     RETURN NULL;
 END $$;
 CREATE TRIGGER outbox_notify AFTER INSERT ON outbox_events FOR EACH STATEMENT EXECUTE FUNCTION outbox_notify();

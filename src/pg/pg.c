@@ -255,11 +255,7 @@ static enum result greet(struct pg *pg, const struct pg_options *options, struct
         result = pg_script(pg, options->session, options->connect_timeout_ms, err);
     if (result != OK || !options->listen)
         return result;
-    _cleanup_(str_free) char *channel = str_format("outboxd.%s", options->schema);
-    char *quoted = PQescapeIdentifier(pg->conn, channel, strlen(channel));
-    _cleanup_(str_free) char *listen = str_format("LISTEN %s", quoted);
-    PQfreemem(quoted);
-    return pg_script(pg, listen, options->connect_timeout_ms, err);
+    return pg_script(pg, "LISTEN outboxd", options->connect_timeout_ms, err);
 }
 
 enum result pg_open(const struct pg_options *options, struct pg **ret, struct error *err)
