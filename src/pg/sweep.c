@@ -1,6 +1,7 @@
 #include "sweep.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "claim.h"
@@ -31,7 +32,7 @@ static const struct statement held_topics = {"held_topics",
 #define NO_ROUTED_BEFORE(topic)       "NOT " BEFORE(ROUTED " AND " ROUTED_TO(topic))
 #define NO_DEAD_BEFORE(topic, blocks) "NOT (" blocks "::boolean AND " BEFORE(DEAD " AND " ROUTED_TO(topic)) ")"
 
-/* The streams of topic $2, a thousand at a time from key $3 on ($4: that key included). */
+/* The streams of topic $2, a thousand at a time from key $3 on ($4: that key included); they share a batch ($6). */
 #define NEXT_STREAM(after)                                                                                     \
     "SELECT " KEY " AS key, seq FROM @.outbox_events e WHERE e.lane = $1::smallint AND e.topic = $2 AND " HELD \
     " AND " KEY after " ORDER BY " KEY ", seq LIMIT 1"
@@ -41,45 +42,87 @@ static const struct statement sweep_topic = {"sweep_topic",
     "  UNION ALL"
     "  SELECT step.n + 1, x.* FROM step CROSS JOIN LATERAL (" NEXT_STREAM(" > step.key") ") x WHERE step.n < 1000), "
     "free AS ("
-    "  SELECT key FROM step s"
+    "  SELECT key, greatest($6::bigint / count(*) OVER (), 1) AS share FROM step s"
     "  WHERE " NO_PLAIN_BEFORE("$2", HEAD) " AND " NO_ROUTED_BEFORE("$2") " AND " NO_DEAD_BEFORE("$2", "$5") "), "
     "released AS ("
     "  UPDATE @.outbox_events SET retry_after = NULL WHERE status = 2 AND retry_after = 'infinity' AND ctid = ANY (ARRAY("
     "    SELECT h.ctid FROM free CROSS JOIN LATERAL ("
     "      SELECT ctid FROM @.outbox_events e WHERE e.lane = $1::smallint AND e.topic = $2 AND " KEY " = free.key"
-    "        AND " HELD " ORDER BY seq LIMIT $6 FOR UPDATE SKIP LOCKED) h)) RETURNING 1) "
+    "        AND " HELD " ORDER BY seq LIMIT free.share FOR UPDATE SKIP LOCKED) h)) RETURNING 1) "
     "SELECT (SELECT key FROM step WHERE n = 1000), (SELECT count(*) FROM released)"};
 
-/* Held rows with a list of topics: few, so all of the lane at once. */
+/* Held rows with a list of topics, a batch ($3) of those that wait for nothing. */
 static const struct statement sweep_routed = {"sweep_routed",
     "UPDATE @.outbox_events SET retry_after = NULL WHERE status = 2 AND retry_after = 'infinity' AND ctid = ANY (ARRAY("
     "  SELECT s.ctid FROM ("
     "    SELECT ctid, seq, " KEY " AS key, topic, routing_key FROM @.outbox_events e"
-    "    WHERE e.lane = $1::smallint AND " ROUTED_HELD " ORDER BY " KEY ", seq LIMIT $3 FOR UPDATE SKIP LOCKED) s"
+    "    WHERE e.lane = $1::smallint AND " ROUTED_HELD ") s"
     "  WHERE NOT EXISTS ("
     "    SELECT FROM unnest(@.outbox_topics(s.topic, s.routing_key)) t"
     "    WHERE EXISTS (SELECT FROM @.outbox_parked_topics p WHERE p.topic = t)"
     "      OR NOT (" NO_PLAIN_BEFORE("t", HEAD) " AND " NO_PLAIN_BEFORE("t", HELD)
-    "              AND " NO_ROUTED_BEFORE("t") " AND " NO_DEAD_BEFORE("t", "$2") "))))"};
+    "              AND " NO_ROUTED_BEFORE("t") " AND " NO_DEAD_BEFORE("t", "$2") "))"
+    "  ORDER BY s.key, s.seq LIMIT $3 FOR UPDATE OF s SKIP LOCKED))"};
 
 /* clang-format on */
 
-static enum result sweep_streams(struct pg *pg, const char *lane, const char *topic,
-                                 const struct sweep_options *options, int *ret_released, struct error *err)
+/* One statement in a transaction of its own that holds the lane: others get their turn in between. OK without rows: the lane was
+ * swept a moment ago ($always: never mind), or it is busy; its turn comes again. */
+static enum result in_lane(struct pg *pg, const char *lane, bool always, const struct statement *statement, int n,
+                           const char *const *values, struct rows **ret, struct error *err)
 {
-    char limit[16];
-    snprintf(limit, sizeof limit, "%d", options->batch_size);
+    _cleanup_(rows_cleanup) struct rows *locked = NULL, *rows = NULL;
+    enum result result = pg_script(
+        pg,
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '30s'; SET LOCAL lock_timeout = '5s'; "
+        "SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL enable_seqscan = off; "
+        "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; SET LOCAL jit = off",
+        10000, err);
+    if (result == OK)
+        result =
+            pg_query(pg, &lock_lane, 2, (const char *[]){lane, always ? "t" : "f"}, ANSWER_TIMEOUT_MS, &locked, err);
+    if (result == OK ? rows_n(locked) == 0 : strcmp(err->sqlstate, "55P03") == 0)
+        return pg_script(pg, "ROLLBACK", 10000, err);
+    if (result == OK)
+        result = pg_query(pg, statement, n, values, ANSWER_TIMEOUT_MS, &rows, err);
+    if (result == OK)
+        result = pg_script(pg, "COMMIT", ANSWER_TIMEOUT_MS, err);
+    if (result == OK)
+        *ret = TAKE(rows);
+    return result;
+}
+
+static enum result sweep_streams(struct pg *pg, const char *lane, const char *topic, const char *blocks,
+                                 const char *limit, bool *busy, int *ret_released, struct error *err)
+{
     _cleanup_(str_free) char *key = str_dup("");
     for (bool first = true, more = true; more; first = false) {
         _cleanup_(rows_cleanup) struct rows *rows = NULL;
-        const char *values[] = {lane, topic, key, first ? "t" : "f", options->dead_blocks ? "t" : "f", limit};
-        enum result result = pg_query(pg, &sweep_topic, 6, values, ANSWER_TIMEOUT_MS, &rows, err);
-        if (result != OK)
+        const char *values[] = {lane, topic, key, first ? "t" : "f", blocks, limit};
+        enum result result = in_lane(pg, lane, true, &sweep_topic, 6, values, &rows, err);
+        *busy = rows == NULL;
+        if (result != OK || *busy)
             return result;
         *ret_released += (int)rows_int(rows, 0, 1);
         more = !rows_null(rows, 0, 0);
         str_free(&key);
         key = str_dup(rows_text(rows, 0, 0));
+    }
+    return OK;
+}
+
+static enum result sweep_lists(struct pg *pg, const char *lane, const char *blocks, const char *limit, bool *busy,
+                               int *ret_released, struct error *err)
+{
+    for (int batch = (int)strtol(limit, NULL, 10), n = batch; n >= batch;) {
+        _cleanup_(rows_cleanup) struct rows *rows = NULL;
+        enum result result =
+            in_lane(pg, lane, true, &sweep_routed, 3, (const char *[]){lane, blocks, limit}, &rows, err);
+        *busy = rows == NULL;
+        if (result != OK || *busy)
+            return result;
+        n = rows_affected(rows);
+        *ret_released += n;
     }
     return OK;
 }
@@ -90,29 +133,16 @@ enum result sweep_lane(struct pg *pg, int lane_number, const struct sweep_option
     char lane[12], limit[16];
     snprintf(lane, sizeof lane, "%d", lane_number);
     snprintf(limit, sizeof limit, "%d", options->batch_size);
-    const char *blocks = options->dead_blocks ? "t" : "f";
-    _cleanup_(rows_cleanup) struct rows *locked = NULL, *topics = NULL, *routed = NULL;
+    const char *blocks = options->dead_blocks ? "t" : "f", *const ours[] = {lane};
+    _cleanup_(rows_cleanup) struct rows *topics = NULL, *done = NULL;
     *ret_released = 0;
-    enum result result = pg_script(
-        pg,
-        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '30s'; SET LOCAL lock_timeout = '5s'; "
-        "SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL enable_seqscan = off; "
-        "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; SET LOCAL jit = off",
-        10000, err);
-    if (result == OK)
-        result = pg_query(pg, &lock_lane, 2, (const char *[]){lane, options->at_start ? "t" : "f"}, ANSWER_TIMEOUT_MS,
-                          &locked, err);
-    if (result == OK ? rows_n(locked) == 0 : strcmp(err->sqlstate, "55P03") == 0)
-        return pg_script(pg, "ROLLBACK", 10000, err); /* swept a moment ago, or busy: its turn comes again */
-    if (result == OK)
-        result = pg_query(pg, &held_topics, 1, (const char *[]){lane}, ANSWER_TIMEOUT_MS, &topics, err);
-    for (int i = 0; result == OK && i < rows_n(topics); i++)
-        result = sweep_streams(pg, lane, rows_text(topics, i, 0), options, ret_released, err);
-    if (result == OK)
-        result = pg_query(pg, &sweep_routed, 3, (const char *[]){lane, blocks, limit}, ANSWER_TIMEOUT_MS, &routed, err);
-    if (result == OK)
-        *ret_released += rows_affected(routed);
-    if (result == OK)
-        result = pg_query(pg, &swept, 1, (const char *[]){lane}, ANSWER_TIMEOUT_MS, NULL, err);
-    return result == OK ? pg_script(pg, "COMMIT", ANSWER_TIMEOUT_MS, err) : result;
+    enum result result = in_lane(pg, lane, options->at_start, &held_topics, 1, ours, &topics, err);
+    bool busy = topics == NULL;
+    for (int i = 0; result == OK && !busy && i < rows_n(topics); i++)
+        result = sweep_streams(pg, lane, rows_text(topics, i, 0), blocks, limit, &busy, ret_released, err);
+    if (result == OK && !busy)
+        result = sweep_lists(pg, lane, blocks, limit, &busy, ret_released, err);
+    if (result == OK && !busy)
+        result = in_lane(pg, lane, true, &swept, 1, ours, &done, err);
+    return result;
 }

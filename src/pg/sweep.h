@@ -13,7 +13,8 @@ struct sweep_options {
     bool at_start; /* do not ask when the lane was swept last */
 };
 
-/* Waits for the lane, at most some seconds (RETRY then). ret_released counts rows. */
+/* A batch at a time, each in a transaction of its own. Waits for the lane some seconds; one that stays busy is left for the next
+ * sweep. ret_released counts rows. */
 enum result sweep_lane(struct pg *pg, int lane, const struct sweep_options *options, int *ret_released,
                        struct error *err) CHECK_RESULT;
 
