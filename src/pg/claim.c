@@ -17,11 +17,12 @@ static const struct statement look = {"look",
     "SELECT (SELECT count(*) FROM ("
     "          SELECT FROM lane CROSS JOIN LATERAL ("
     "            SELECT FROM @.outbox_events e WHERE e.lane = lane.lane AND " READY " LIMIT $1) e LIMIT $1) x), "
-    "  EXISTS (SELECT FROM @.outbox_parked_topics WHERE state = 'draining' OR probe_after <= now())"
-    "  OR " SOME_LANE(WAITING " AND retry_after <= now()")};
+    "  EXISTS (SELECT FROM @.outbox_parked_topics WHERE state = 'draining') OR " SOME_LANE(WAITING " AND retry_after <= now()") ","
+    "  (SELECT probe_lane FROM @.outbox_parked_topics WHERE state = 'parked' AND probe_after <= now() ORDER BY probe_after LIMIT 1)"};
 /* clang-format on */
 
-enum result claim_look(struct pg *pg, int enough, int *ret_ready, bool *ret_other, struct error *err)
+enum result claim_look(struct pg *pg, struct claim *claim, int enough, int *ret_ready, bool *ret_other,
+                       struct error *err)
 {
     char limit[16];
     snprintf(limit, sizeof limit, "%d", enough);
@@ -31,6 +32,7 @@ enum result claim_look(struct pg *pg, int enough, int *ret_ready, bool *ret_othe
         return result;
     *ret_ready = (int)rows_int(rows, 0, 0);
     *ret_other = rows_true(rows, 0, 1);
+    claim->due = rows_null(rows, 0, 2) ? NO_PROBE : (int)rows_int(rows, 0, 2);
     return OK;
 }
 
@@ -103,8 +105,8 @@ enum result claim_queue(struct pg *pg, struct claim *claim, int n_lanes, struct 
     char idle[16], timeout[16], first[16], n[16], limit[16], bytes[24], largest[24];
     snprintf(idle, sizeof idle, "%d", claim->delivery_timeout_ms + 10000);
     snprintf(timeout, sizeof timeout, "%d", STATEMENT_TIMEOUT_MS);
-    snprintf(first, sizeof first, "%d", claim->first);
-    snprintf(n, sizeof n, "%d", n_lanes);
+    snprintf(first, sizeof first, "%d", claim->probe == NO_PROBE ? claim->first : claim->probe);
+    snprintf(n, sizeof n, "%d", claim->probe == NO_PROBE ? n_lanes : 1);
     snprintf(limit, sizeof limit, "%d", ready_limit(claim));
     snprintf(bytes, sizeof bytes, "%lld", (long long)claim->batch_bytes);
     snprintf(largest, sizeof largest, "%lld", (long long)claim->largest_row);
@@ -165,15 +167,17 @@ enum result claim_read(struct pg *pg, struct claim *claim, struct batch *batch, 
     batch->full = rows_n(taken) >= ready_limit(claim) || bytes >= claim->batch_bytes;
     batch_own(batch, TAKE(taken), rows_free);
     if (claim->ordered && rows_true(gaps, 0, 0))
-        result = obstacles_skipped(pg, batch, err);
+        result = obstacles_skipped(pg, claim, batch, err);
 
     claim->troubled = rows_true(trouble, 0, 0) || rows_true(trouble, 0, 1);
     claim->promote = rows_true(trouble, 0, 2);
     batch->waiting = rows_true(trouble, 0, 0);
     claim->draining = false;
+    claim->due = NO_PROBE;
     obstacles_clear(claim);
     if (result == OK && claim->troubled && batch->lanes != 0)
         result = obstacles_find(pg, claim, batch, err);
+    claim->probe = NO_PROBE;
     batch_sort(batch);
     for (size_t i = 0; i < batch->n; i++) /* only now do the events stay where they are */
         batch->events[i].occurred_at.data = batch->events[i].occurred_text;

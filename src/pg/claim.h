@@ -15,7 +15,7 @@
 struct parked_topic {
     char *topic, *reason;
     bool draining;
-    bool probe_due;
+    bool probe_due, idle_probe; /* idle: it was due, and there was no row to try it with */
     int probes, probe_lane;
 };
 
@@ -23,6 +23,8 @@ struct stuck_stream_topic { /* some FAILED row of this topic is not ready in thi
     int lane;
     char *topic;
 };
+
+#define NO_PROBE (-1) /* instead of a lane */
 
 struct claim {
     /* Settings. */
@@ -37,8 +39,10 @@ struct claim {
     int first;     /* the lane to begin with: rotates */
     bool promote;  /* a backoff has ended: make such rows ready */
     bool draining; /* a topic drains: leave half the batch to it */
+    int probe;     /* the lane that the next claim takes alone, to try the parked topics that are due there */
 
-    /* Of the last claim. */
+    /* Of the last look or claim. */
+    int due;       /* a lane that asks for a probe */
     bool troubled; /* FAILED rows in our lanes, or parked topics anywhere */
     struct parked_topic *parked;
     size_t n_parked;
@@ -47,11 +51,13 @@ struct claim {
     int64_t now_us; /* PostgreSQL's now(), in microseconds since 2000 */
 };
 
-/* Is there work? Read-only, no locks, no xid. ret_ready: rows ready, counted up to `enough`; ret_other: a backoff ended, a
- * probe is due or a topic drains. */
-enum result claim_look(struct pg *pg, int enough, int *ret_ready, bool *ret_other, struct error *err) CHECK_RESULT;
+/* Is there work? Read-only, no locks, no xid. ret_ready: rows ready, counted up to `enough`; ret_other: a backoff ended or a
+ * topic drains; claim->due: a probe is due. */
+enum result claim_look(struct pg *pg, struct claim *claim, int enough, int *ret_ready, bool *ret_other,
+                       struct error *err) CHECK_RESULT;
 
-/* Queues BEGIN to the reading of rows; goes into the pipeline behind the marks of the batch before. Takes at most `lanes`. */
+/* Queues BEGIN to the reading of rows; goes into the pipeline behind the marks of the batch before. Takes at most `lanes`, and
+ * only claim->probe when that is one: a topic may let its probe wait, and the other lanes must not wait with it. */
 enum result claim_queue(struct pg *pg, struct claim *claim, int lanes, struct error *err) CHECK_RESULT;
 
 /* Reads the answers of claim_queue (after pg_sync and whatever was queued before it) and ends the pipeline. In a troubled

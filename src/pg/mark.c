@@ -9,14 +9,13 @@
 #define PROBE_BASE_MS 500
 #define PROBE_CAP_MS  5000
 
-/* By ctid, for we hold the row and it cannot move, and by seq, so that a mistake about that marks nothing. */
+/* By ctid, for we hold the row and it cannot move, and within the range of their seqs, so that a mistake about that marks
+ * nothing. Not by each seq: an array that is a parameter is searched from its begin for every row. */
+#define WHERE_SENT "WHERE ctid = ANY ($1::tid[]) AND seq BETWEEN $2::bigint AND $3::bigint AND " READY_OR_HELD
 static const struct statement sent = {
     "sent",
-    "UPDATE @.outbox_events SET status = 1, published_at = clock_timestamp(), retry_after = NULL, last_error = NULL "
-    "WHERE ctid = ANY ($1::tid[]) AND seq = ANY ($2::bigint[]) AND " READY_OR_HELD};
-static const struct statement deleted = {
-    "deleted",
-    "DELETE FROM @.outbox_events WHERE ctid = ANY ($1::tid[]) AND seq = ANY ($2::bigint[]) AND " READY_OR_HELD};
+    "UPDATE @.outbox_events SET status = 1, published_at = clock_timestamp(), retry_after = NULL, last_error = NULL " WHERE_SENT};
+static const struct statement deleted = {"deleted", "DELETE FROM @.outbox_events " WHERE_SENT};
 
 /* delay: milliseconds, or -1 for a held row. A row that is held for a parked topic ($7) is held only while that topic is. */
 static const struct statement others = {
@@ -44,27 +43,30 @@ static const struct statement park = {
 static const struct statement keep_parked = {
     "keep_parked", "SELECT FROM @.outbox_parked_topics WHERE topic = ANY ($1::text[]) ORDER BY topic FOR KEY SHARE"};
 
-/* What the probes found out. delay < 0: the topic takes records again. */
+/* What the probes found out. delay < 0: the topic takes records again; seq 0: there was no row to try it with. */
 static const struct statement probed = {
     "probed", "UPDATE @.outbox_parked_topics p SET state = CASE WHEN v.delay < 0 THEN 'draining' ELSE 'parked' END, "
-              "probes = probes + 1, reason = coalesce(v.reason, p.reason), probe_seq = v.seq, "
+              "probes = probes + 1, reason = coalesce(v.reason, p.reason), "
+              "probe_seq = coalesce(nullif(v.seq, 0), p.probe_seq), "
               "probe_after = clock_timestamp() + greatest(v.delay, 0) * interval '1 ms' "
               "FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) v(topic, delay, seq, reason) "
               "WHERE p.topic = v.topic AND p.state = 'parked'"};
 
-/* The streams whose head went: their next held rows become ready, at most a batch ($4) of each, unless some released row of
- * the stream is still on its way (the last of those releases the next) or the topic is parked. Only a hint: the claim tests. */
+/* The streams whose head went: their next held rows become ready, a batch ($4) of all together and at least one of each, unless
+ * some released row of the stream is still on its way (the last of those releases the next) or the topic is parked. Only a
+ * hint: the claim tests. */
 /* clang-format off */
 const struct statement mark_release = {"release",
     "UPDATE @.outbox_events SET retry_after = NULL WHERE status = 2 AND retry_after = 'infinity' AND ctid = ANY (ARRAY("
     "  SELECT h.ctid FROM"
-    "    (SELECT DISTINCT lane, topic, key FROM unnest($1::smallint[], $2::text[], $3::text[]) u(lane, topic, key)) s"
+    "    (SELECT *, greatest($4::bigint / count(*) OVER (), 1) AS share"
+    "     FROM (SELECT DISTINCT lane, topic, key FROM unnest($1::smallint[], $2::text[], $3::text[]) u(lane, topic, key)) u) s"
     "    CROSS JOIN LATERAL ("
     "      SELECT * FROM (SELECT ctid FROM @.outbox_events e WHERE e.lane = s.lane AND e.topic = s.topic"
-    "        AND " KEY " = s.key AND " HELD " ORDER BY seq LIMIT $4 FOR UPDATE SKIP LOCKED) plain"
+    "        AND " KEY " = s.key AND " HELD " ORDER BY seq LIMIT s.share FOR UPDATE SKIP LOCKED) plain"
     "      UNION ALL"
     "      SELECT * FROM (SELECT ctid FROM @.outbox_events e WHERE e.lane = s.lane AND " KEY " = s.key AND " ROUTED_HELD
-    "        AND " ROUTED_TO("s.topic") " ORDER BY seq LIMIT $4 FOR UPDATE SKIP LOCKED) routed) h "
+    "        AND " ROUTED_TO("s.topic") " ORDER BY seq LIMIT s.share FOR UPDATE SKIP LOCKED) routed) h "
     "WHERE NOT " SOME_ROW("e.lane = s.lane AND e.topic = s.topic AND " KEY " = s.key AND " HEAD)
     "  AND NOT EXISTS (SELECT FROM @.outbox_parked_topics p WHERE p.topic = s.topic)))"};
 /* clang-format on */
@@ -84,20 +86,23 @@ static void columns_begin(struct columns *columns)
         pg_array_begin(&columns->c[i]);
 }
 
+/* more: parameters behind the arrays, NULL at their end; NULL: none. */
 static enum result columns_queue(struct columns *columns, struct pg *pg, const struct statement *statement,
-                                 int n_arrays, const char *more, struct marks *marks, struct error *err)
+                                 int n_arrays, const char *const *more, struct marks *marks, struct error *err)
 {
     if (columns->n == 0)
         return OK;
-    const char *values[8];
-    for (int i = 0; i < n_arrays; i++) {
-        pg_array_end(&columns->c[i]);
-        values[i] = columns->c[i].data;
+    const char *values[ARRAY_LEN(columns->c) + 2];
+    int n = 0;
+    while (n < n_arrays) {
+        pg_array_end(&columns->c[n]);
+        values[n] = columns->c[n].data;
+        n++;
     }
-    if (more != NULL)
-        values[n_arrays] = more;
+    for (; more != NULL && *more != NULL; more++)
+        values[n++] = *more;
     marks->answers++;
-    return pg_queue(pg, statement, n_arrays + (more != NULL), values, false, err);
+    return pg_queue(pg, statement, n, values, false, err);
 }
 
 static void columns_done(struct columns *columns)
@@ -108,6 +113,8 @@ static void columns_done(struct columns *columns)
 
 struct work {
     struct columns sent, others, park, keep, probed, release;
+    int64_t first_sent, last_sent; /* seqs */
+    const char *kept;              /* the topic that went into `keep` last */
 };
 
 static void add_other(struct columns *columns, const struct event *event, enum event_status status, int retry_count,
@@ -133,10 +140,37 @@ static void add_park(struct columns *columns, const struct event *event)
     columns->n++;
 }
 
-static void add_keep(struct columns *columns, const char *topic)
+static void add_sent(struct work *work, const struct event *event)
+{
+    pg_array_tid(&work->sent.c[0], event->block, event->offset);
+    if (work->sent.n == 0 || event->seq < work->first_sent)
+        work->first_sent = event->seq;
+    if (work->sent.n == 0 || event->seq > work->last_sent)
+        work->last_sent = event->seq;
+    work->sent.n++;
+}
+
+static void add_keep(struct work *work, const char *topic)
+{
+    if (work->kept != NULL && str_eq(work->kept, topic))
+        return;
+    work->kept = topic;
+    pg_array_text(&work->keep.c[0], topic);
+    work->keep.n++;
+}
+
+static void add_probed_row(struct columns *columns, const char *topic, int64_t delay, int64_t seq, const char *reason)
 {
     pg_array_text(&columns->c[0], topic);
+    pg_array_int(&columns->c[1], delay);
+    pg_array_int(&columns->c[2], seq);
+    pg_array_text(&columns->c[3], reason);
     columns->n++;
+}
+
+static int64_t next_probe_ms(const struct parked_topic *parked)
+{
+    return backoff_delay(PROBE_BASE_MS, PROBE_CAP_MS, (unsigned)parked->probes + 1);
 }
 
 /* A probe that was acknowledged, or refused for its own sake, shows that the topic takes records. One that failed for another
@@ -149,22 +183,31 @@ static void add_probed(struct columns *columns, const struct claim *claim, const
         if (parked == NULL || parked->draining)
             continue;
         bool still = event->verdict == VERDICT_HELD || (event->verdict == VERDICT_PARK && str_eq(event->blame, topic));
-        pg_array_text(&columns->c[0], topic);
-        pg_array_int(&columns->c[1],
-                     still ? backoff_delay(PROBE_BASE_MS, PROBE_CAP_MS, (unsigned)parked->probes + 1) : -1);
-        pg_array_int(&columns->c[2], event->seq);
-        pg_array_text(&columns->c[3], still && event->verdict == VERDICT_PARK ? event->reason : NULL);
-        columns->n++;
+        add_probed_row(columns, topic, still ? next_probe_ms(parked) : -1, event->seq,
+                       still && event->verdict == VERDICT_PARK ? event->reason : NULL);
     }
 }
 
-static void add_release(struct columns *columns, const struct claim *claim, const struct event *event)
+/* Topics that were due and had no row to be tried with: each look would find them due again. */
+static void add_probes_without_row(struct columns *columns, const struct claim *claim)
 {
+    for (size_t i = 0; i < claim->n_parked; i++)
+        if (claim->parked[i].idle_probe)
+            add_probed_row(columns, claim->parked[i].topic, next_probe_ms(&claim->parked[i]), 0, NULL);
+}
+
+/* A topic that drains stays where it is until the release has looked, or the release sees that it is gone: keep_parked. */
+static void add_release(struct work *work, const struct claim *claim, const struct event *event)
+{
+    struct columns *columns = &work->release;
     for (size_t t = 0; t < event->route.n; t++) {
-        if (!claim_stuck(claim, event->lane, event->route.topics[t]))
+        const char *topic = event->route.topics[t];
+        if (!claim_stuck(claim, event->lane, topic))
             continue;
+        if (claim_parked(claim, topic) != NULL)
+            add_keep(work, topic);
         pg_array_int(&columns->c[0], event->lane);
-        pg_array_text(&columns->c[1], event->route.topics[t]);
+        pg_array_text(&columns->c[1], topic);
         pg_array_text(&columns->c[2], event->key.data);
         columns->n++;
     }
@@ -179,11 +222,9 @@ static void sort_out(struct work *work, const struct claim *claim, const struct 
         add_probed(&work->probed, claim, event);
     switch (event->verdict) {
     case VERDICT_SENT:
-        pg_array_tid(&work->sent.c[0], event->block, event->offset);
-        pg_array_int(&work->sent.c[1], event->seq);
-        work->sent.n++;
+        add_sent(work, event);
         marks->sent++;
-        add_release(&work->release, claim, event);
+        add_release(work, claim, event);
         break;
     case VERDICT_REFUSED:
     case VERDICT_DEAD:
@@ -192,7 +233,7 @@ static void sort_out(struct work *work, const struct claim *claim, const struct 
                       NULL);
             marks->dead++;
             if (!options->dead_blocks)
-                add_release(&work->release, claim, event);
+                add_release(work, claim, event);
         } else {
             int64_t delay = backoff_delay(options->retry_base_ms, options->retry_max_ms, (unsigned)event->retry_count);
             add_other(&work->others, event, EVENT_FAILED, event->retry_count + 1, delay, NULL);
@@ -207,7 +248,7 @@ static void sort_out(struct work *work, const struct claim *claim, const struct 
         if (was_held)
             break; /* it is held already: a waiting row is written once */
         if (event->blame != NULL)
-            add_keep(&work->keep, event->blame);
+            add_keep(work, event->blame);
         add_other(&work->others, event, EVENT_FAILED, event->retry_count, -1, event->blame);
         marks->held++;
         break;
@@ -229,9 +270,13 @@ enum result mark_queue(struct pg *pg, const struct claim *claim, const struct ba
     for (size_t i = 0; i < batch->n; i++)
         if (batch->events[i].taken)
             sort_out(&work, claim, &batch->events[i], options, ret);
+    add_probes_without_row(&work.probed, claim);
 
-    char limit[16];
+    char limit[16], first[24], last[24];
     snprintf(limit, sizeof limit, "%d", claim->batch_size);
+    snprintf(first, sizeof first, "%lld", (long long)work.first_sent);
+    snprintf(last, sizeof last, "%lld", (long long)work.last_sent);
+    const char *const range[] = {first, last, NULL}, *const at_most[] = {limit, NULL};
     enum result result = columns_queue(&work.park, pg, &park, 5, NULL, ret, err);
     if (result == OK)
         result = columns_queue(&work.keep, pg, &keep_parked, 1, NULL, ret, err);
@@ -240,11 +285,11 @@ enum result mark_queue(struct pg *pg, const struct claim *claim, const struct ba
     if (result == OK && work.sent.n > 0)
         ret->sent_at = ret->answers;
     if (result == OK)
-        result = columns_queue(&work.sent, pg, options->delete_sent ? &deleted : &sent, 2, NULL, ret, err);
+        result = columns_queue(&work.sent, pg, options->delete_sent ? &deleted : &sent, 1, range, ret, err);
     if (result == OK)
         result = columns_queue(&work.probed, pg, &probed, 4, NULL, ret, err);
     if (result == OK)
-        result = columns_queue(&work.release, pg, &mark_release, 3, limit, ret, err);
+        result = columns_queue(&work.release, pg, &mark_release, 3, at_most, ret, err);
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         columns_done(all[i]);
 

@@ -37,25 +37,30 @@ static const struct statement stuck_topics = {"stuck_topics",
     "  OR $1::boolean AND " SOME_ROW("e.lane = lane.lane AND " DEAD)};
 
 /* A row e that comes back from the queue of lane l must not pass a ready one of its key that we did not take: another
- * session holds that one, or the batch was full before it. */
-#define BEHIND_READY \
-    "coalesce((SELECT true FROM @.outbox_events r WHERE r.lane = e.lane AND r.seq > l.taken AND r.seq < e.seq" \
-    " AND (r.status = 0 OR (r.status = 2 AND r.retry_after IS NULL))" \
-    " AND coalesce(r.partition_key, r.aggregate_id) = coalesce(e.partition_key, e.aggregate_id) LIMIT 1), false)"
-#define OUR_ROWS "unnest($1::smallint[], $2::bigint[]) l(lane, taken)"
+ * session holds that one, or the batch was full before it. So we look at the first of these in each lane, and what stands
+ * behind the last that we looked at does not come back yet. */
+#define OUR_ROWS(ordered) \
+    "(SELECT u.lane, r.seqs, r.keys, r.horizon FROM unnest($1::smallint[], $2::bigint[]) u(lane, taken) CROSS JOIN LATERAL (" \
+    "   SELECT array_agg(seq) AS seqs, array_agg(key) AS keys," \
+    "     CASE WHEN count(*) = 64 THEN max(seq) ELSE 9223372036854775807 END AS horizon" \
+    "   FROM (SELECT seq, " KEY " AS key FROM @.outbox_events e WHERE " ordered "::boolean AND e.lane = u.lane" \
+    "         AND e.seq > u.taken AND " READY " ORDER BY seq LIMIT 64) e) r) l"
+#define NOT_BEHIND_READY \
+    "e.seq <= l.horizon AND NOT EXISTS (SELECT FROM unnest(l.seqs, l.keys) r(seq, key)" \
+    " WHERE r.seq < e.seq AND r.key = coalesce(e.partition_key, e.aggregate_id))"
 #define ROWS_OF  "SELECT ctid, " DECODE_SIZE " AS size, " DECODE_RAW " FROM @.outbox_events e WHERE "
 
 /* The lowest held row of a parked topic in its probe's lane that waits for nothing else, when its time has come.
  * $1, $2: our lanes and the last row taken of each; $3: order counts; $4: a DEAD row blocks. */
 static const struct statement probes = {"probes",
     "SELECT " DECODE_COLUMNS_IF("size <= $5::int") " FROM ("
-    "  SELECT e.* FROM @.outbox_parked_topics p JOIN " OUR_ROWS " ON l.lane = p.probe_lane CROSS JOIN LATERAL ("
+    "  SELECT e.* FROM @.outbox_parked_topics p JOIN " OUR_ROWS("$3") " ON l.lane = p.probe_lane CROSS JOIN LATERAL ("
     "    SELECT * FROM (" ROWS_OF "e.lane = p.probe_lane AND e.topic = p.topic AND " HELD
-    "      AND " FREE("$3", "$4") " AND NOT ($3::boolean AND " BEHIND_READY ")"
+    "      AND " FREE("$3", "$4") " AND " NOT_BEHIND_READY
     "      ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED) plain"
     "    UNION ALL"
     "    SELECT * FROM (" ROWS_OF "e.lane = p.probe_lane AND " ROUTED_HELD " AND " ROUTED_TO("p.topic")
-    "      AND " ROUTED_FREE("$3", "$4") " AND NOT ($3::boolean AND " BEHIND_READY ")"
+    "      AND " ROUTED_FREE("$3", "$4") " AND " NOT_BEHIND_READY
     "      LIMIT 1 FOR UPDATE SKIP LOCKED) routed"
     "    LIMIT 1) e"
     "  WHERE p.state = 'parked' AND p.probe_after <= now()) e"};
@@ -65,16 +70,16 @@ static const struct statement probes = {"probes",
 static const struct statement drained = {"drained",
     "SELECT " DECODE_COLUMNS_IF("before < $4::bigint AND size <= $7::int") ", before < $4::bigint FROM ("
     "  SELECT e.*, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS before FROM ("
-    "    SELECT e.* FROM " OUR_ROWS
+    "    SELECT e.* FROM " OUR_ROWS("$5")
     "      CROSS JOIN (SELECT topic FROM @.outbox_parked_topics WHERE state = 'draining') p"
     "      CROSS JOIN LATERAL ("
     "        SELECT * FROM (" ROWS_OF "e.lane = l.lane AND e.topic = p.topic AND " HELD
-    "          AND " FREE("$5", "$6") " AND NOT ($5::boolean AND " BEHIND_READY ")"
+    "          AND " FREE("$5", "$6") " AND " NOT_BEHIND_READY
     "          ORDER BY seq LIMIT $3 FOR UPDATE SKIP LOCKED) plain"
     "        UNION ALL"
     "        SELECT * FROM (" ROWS_OF "e.lane = l.lane AND " ROUTED_HELD " AND " ROUTED_TO("p.topic")
     "          AND NOT EXISTS (SELECT FROM @.outbox_parked_topics o WHERE o.state = 'parked' AND " ROUTED_TO("o.topic") ")"
-    "          AND " ROUTED_FREE("$5", "$6") " AND NOT ($5::boolean AND " BEHIND_READY ")"
+    "          AND " ROUTED_FREE("$5", "$6") " AND " NOT_BEHIND_READY
     "          ORDER BY " KEY ", seq LIMIT $3 FOR UPDATE SKIP LOCKED) routed) e"
     "    LIMIT $3) e) e"};
 
@@ -137,7 +142,10 @@ static void read_parked(struct claim *claim, const struct rows *rows)
             .probes = (int)rows_int(rows, i, 4),
             .probe_lane = (int)rows_int(rows, i, 5),
         };
-        claim->draining |= claim->parked[i].draining;
+        const struct parked_topic *parked = &claim->parked[i];
+        claim->draining |= parked->draining;
+        if (!parked->draining && parked->probe_due && parked->probe_lane != claim->probe)
+            claim->due = parked->probe_lane;
     }
 }
 
@@ -151,7 +159,9 @@ static void read_stuck(struct claim *claim, const struct rows *rows)
 
 /* --- rows that come back --- */
 
-static void describe_taken(const struct batch *batch, struct strbuf *lanes, struct strbuf *taken)
+/* Our lanes, the first one rotating as in the claim, and the last row taken of each. */
+static void describe_taken(const struct claim *claim, const struct batch *batch, struct strbuf *lanes,
+                           struct strbuf *taken)
 {
     int64_t last[LANES] = {0};
     for (size_t i = 0; i < batch->n; i++) {
@@ -161,7 +171,8 @@ static void describe_taken(const struct batch *batch, struct strbuf *lanes, stru
     }
     pg_array_begin(lanes);
     pg_array_begin(taken);
-    for (int lane = 0; lane < LANES; lane++) {
+    for (int i = 0; i < LANES; i++) {
+        int lane = (claim->first + i) % LANES;
         if (!(batch->lanes >> lane & 1))
             continue;
         pg_array_int(lanes, lane);
@@ -171,10 +182,10 @@ static void describe_taken(const struct batch *batch, struct strbuf *lanes, stru
     pg_array_end(taken);
 }
 
-enum result obstacles_skipped(struct pg *pg, struct batch *batch, struct error *err)
+enum result obstacles_skipped(struct pg *pg, const struct claim *claim, struct batch *batch, struct error *err)
 {
     struct strbuf lanes = {0}, taken = {0};
-    describe_taken(batch, &lanes, &taken);
+    describe_taken(claim, batch, &lanes, &taken);
     _cleanup_(rows_cleanup) struct rows *rows = NULL;
     enum result result = pg_round_trip(pg, &bystanders, 2, (const char *[]){lanes.data, taken.data}, true, &rows, err);
     strbuf_done(&lanes);
@@ -224,19 +235,38 @@ static void add_returning(struct claim *claim, struct batch *batch, struct rows 
     batch_own(batch, TAKE(*rows), rows_free);
 }
 
+static bool is_tried(const struct batch *batch, const char *topic)
+{
+    for (size_t i = 0; i < batch->n; i++)
+        for (size_t t = 0; batch->events[i].probe && t < batch->events[i].route.n; t++)
+            if (str_eq(batch->events[i].route.topics[t], topic))
+                return true;
+    return false;
+}
+
+static void note_idle_probes(struct claim *claim, const struct batch *batch)
+{
+    for (size_t i = 0; i < claim->n_parked; i++) {
+        struct parked_topic *parked = &claim->parked[i];
+        parked->idle_probe = !parked->draining && parked->probe_due && parked->probe_lane == claim->probe &&
+                             !is_tried(batch, parked->topic);
+    }
+}
+
 static enum result ask_topics(struct pg *pg, struct claim *claim, struct batch *batch, struct error *err)
 {
     _cleanup_(rows_cleanup) struct rows *parked = NULL, *stuck = NULL, *probe = NULL;
     struct strbuf lanes = {0}, taken = {0};
     char largest[24];
-    describe_taken(batch, &lanes, &taken);
+    bool probing = claim->probe != NO_PROBE;
+    describe_taken(claim, batch, &lanes, &taken);
     const char *values[] = {lanes.data, taken.data, claim->ordered ? "t" : "f", claim->dead_blocks ? "t" : "f",
                             largest};
     snprintf(largest, sizeof largest, "%lld", (long long)claim->largest_row);
     enum result result = pg_queue(pg, &parked_topics, 0, NULL, false, err);
     if (result == OK)
         result = pg_queue(pg, &stuck_topics, 1, (const char *[]){claim->dead_blocks ? "t" : "f"}, false, err);
-    if (result == OK)
+    if (result == OK && probing)
         result = pg_queue(pg, &probes, 5, values, true, err);
     strbuf_done(&lanes);
     strbuf_done(&taken);
@@ -246,7 +276,7 @@ static enum result ask_topics(struct pg *pg, struct claim *claim, struct batch *
         result = pg_next(pg, &parked, err);
     if (result == OK)
         result = pg_next(pg, &stuck, err);
-    if (result == OK)
+    if (result == OK && probing)
         result = pg_next(pg, &probe, err);
     if (result == OK)
         result = pg_end(pg, err);
@@ -254,7 +284,10 @@ static enum result ask_topics(struct pg *pg, struct claim *claim, struct batch *
         return result;
     read_parked(claim, parked);
     read_stuck(claim, stuck);
-    add_returning(claim, batch, &probe, true);
+    if (probing) {
+        add_returning(claim, batch, &probe, true);
+        note_idle_probes(claim, batch);
+    }
     return OK;
 }
 
@@ -262,7 +295,7 @@ static enum result drain(struct pg *pg, struct claim *claim, struct batch *batch
 {
     struct strbuf lanes = {0}, taken = {0};
     char limit[16], bytes[24], largest[24];
-    describe_taken(batch, &lanes, &taken);
+    describe_taken(claim, batch, &lanes, &taken);
     int room = claim->batch_size - (int)batch->n;
     snprintf(limit, sizeof limit, "%d", room > 1 ? room : 1);
     snprintf(bytes, sizeof bytes, "%lld", (long long)claim->batch_bytes);

@@ -6,7 +6,8 @@
 #include "claim.h"
 
 /* Adds the rows that stand before taken ones in their lanes and that another session holds: of each stream the first. */
-enum result obstacles_skipped(struct pg *pg, struct batch *batch, struct error *err) CHECK_RESULT;
+enum result obstacles_skipped(struct pg *pg, const struct claim *claim, struct batch *batch,
+                              struct error *err) CHECK_RESULT;
 
 /* Adds due probes and rows of draining topics to the batch; gives VERDICT_HELD to events that must wait. */
 enum result obstacles_find(struct pg *pg, struct claim *claim, struct batch *batch, struct error *err) CHECK_RESULT;

@@ -15,7 +15,9 @@ static const struct statement unpark = {"unpark",
     "DELETE FROM @.outbox_parked_topics p WHERE topic = ANY ($1::text[]) AND NOT EXISTS ("
     "  SELECT FROM " LANE_SERIES
     "  WHERE " SOME_ROW("e.lane = l.lane AND e.topic = p.topic AND " HELD " AND (p.state = 'parked' OR " FREE("$2", "$3") ")")
-    "    OR " SOME_ROW("e.lane = l.lane AND " ROUTED_HELD " AND " ROUTED_TO("p.topic")) ")"};
+    "    OR " SOME_ROW("e.lane = l.lane AND " ROUTED_HELD " AND " ROUTED_TO("p.topic")
+           " AND (p.state = 'parked' OR " ROUTED_FREE("$2", "$3") " AND NOT EXISTS (SELECT FROM @.outbox_parked_topics o"
+           "   WHERE o.state = 'parked' AND " ROUTED_TO("o.topic") "))") ")"};
 static const struct statement elect = {"elect",
     "UPDATE @.outbox_parked_topics p SET probe_lane = h.lane, probe_seq = h.seq "
     "FROM @.outbox_parked_topics t CROSS JOIN LATERAL ("

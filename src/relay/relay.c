@@ -27,8 +27,9 @@
 
 #define CONNECT_TIMEOUT_MS 10000
 #define PING_TIMEOUT_MS    2000
-#define FIRST_LOOK_MS      2   /* after a batch; doubles up to OUTBOX_POLL_INTERVAL while nothing comes */
-#define TAKE_OVER_MS       200 /* the worker that looked has been busy this long: another looks */
+#define FIRST_LOOK_MS      2    /* after a batch; doubles up to OUTBOX_POLL_INTERVAL while nothing comes */
+#define TAKE_OVER_MS       200  /* the worker that looked has been busy this long: another looks */
+#define PROBE_REST_MS      1000 /* the lane of a due probe was another worker's: that one sees to it */
 #define BREAKER_BASE_MS    200
 #define BREAKER_CAP_MS     5000 /* a pause costs nothing, and recovery must not wait for minutes */
 #define BURY_TIMEOUT_MS    5000
@@ -50,6 +51,7 @@ struct relay {
     bool woken;       /* another worker found more than it can take */
     bool kafka_out;   /* the breaker is open for Kafka: ask before the next claim */
     int64_t look_ms;
+    int64_t no_probe_before; /* clock_ms */
     struct backoff breaker;
     struct error err; /* why we pause */
 };
@@ -129,15 +131,20 @@ static bool doze(struct relay *relay, int64_t ms)
     return !fds[2].revents || !pg_gone(relay->pg);
 }
 
+static bool may_probe(const struct relay *relay)
+{
+    return relay->claim.due != NO_PROBE && clock_ms() >= relay->no_probe_before;
+}
+
 /* One worker of the daemon looks, without locks; the others sleep until it finds more than one batch. */
 static struct step look(struct relay *relay)
 {
     int ready = 0;
     bool other = false;
     int enough = (int)relay->config->batch_size + 1;
-    if (claim_look(relay->pg, enough, &ready, &other, &relay->err) != OK)
+    if (claim_look(relay->pg, &relay->claim, enough, &ready, &other, &relay->err) != OK)
         return disconnect(relay);
-    if (ready == 0 && !other)
+    if (ready == 0 && !other && !may_probe(relay))
         return END;
     if (ready == enough)
         crew_wake_others(relay->crew, relay->worker);
@@ -221,8 +228,10 @@ static int share_of_lanes(const struct relay *relay)
 static struct step claim_step(struct relay *relay)
 {
     int64_t start = clock_us();
+    bool probing = may_probe(relay);
     crew_beat(relay->crew, relay->worker, 2 * ANSWER_TIMEOUT_MS);
     batch_clear(&relay->batch);
+    relay->claim.probe = probing ? relay->claim.due : NO_PROBE;
     enum result result = claim_queue(relay->pg, &relay->claim, share_of_lanes(relay), &relay->err);
     if (result == OK)
         result = pg_sync(relay->pg, ANSWER_TIMEOUT_MS, &relay->err);
@@ -236,6 +245,8 @@ static struct step claim_step(struct relay *relay)
     if (result != OK)
         return disconnect(relay);
 
+    if (probing && relay->batch.lanes == 0)
+        relay->no_probe_before = clock_ms() + PROBE_REST_MS;
     relay->more = relay->batch.full;
     crew_lanes(relay->crew, relay->worker, __builtin_popcount(relay->batch.lanes));
     crew_trouble(relay->crew, relay->worker, NULL);
@@ -409,6 +420,8 @@ void relay_run(struct crew *crew, int worker, struct metrics *metrics)
                 .delivery_timeout_ms = (int)config->delivery_timeout,
                 .first = worker * LANES / crew->n,
                 .promote = true,
+                .probe = NO_PROBE,
+                .due = NO_PROBE,
             },
     };
     log_worker(worker);

@@ -325,6 +325,35 @@ def test_who_removes_a_topic_looks_again_after_the_lock(db, hands, statements):
     assert parked(db) == ([TOPIC] if statements == 2 else [])
 
 
+@pytest.mark.parametrize("keep", [True, False], ids=["with-the-rule", "without"])
+def test_a_draining_topic_stays_until_the_release_has_looked(db, hands, keep):
+    """The head of a stream is marked SENT while its topic drains; the janitor finds only rows that wait behind the head."""
+    head, follower = put(db, "k", 2, None), held(db, "k")
+    park(db, TOPIC, follower)
+    db.execute("UPDATE outbox_parked_topics SET state = 'draining'")
+    worker, janitor = hands(), hands()
+    worker.lanes()
+    taken = worker.take()
+    assert [row.seq for row in taken] == [head]
+    if keep:
+        worker.run(sql("mark.c", "keep_parked"), [TOPIC])
+    worker.sent(*taken)
+    worker.release(TOPIC, "k")
+    gone = tidy(janitor)
+    worker.commit()
+    assert state(db, follower) == [(2, True)]
+    assert (gone, parked(db)) == ((0, [TOPIC]) if keep else (1, [])), "without the lock nobody is left to free the follower"
+
+
+def test_a_drained_topic_does_not_wait_for_another_one(db, hands):
+    """What is left waits for a list's other topic, which is parked: the first one is well."""
+    put(db, "k", 2, "infinity", routing_key=f"{TOPIC},other")
+    park(db, TOPIC, 1)
+    park(db, "other", 1)
+    db.execute("UPDATE outbox_parked_topics SET state = 'draining' WHERE topic = %s", TOPIC)
+    assert tidy(hands()) == 1 and parked(db) == ["other"]
+
+
 # --- rows that somebody else has locked, or committed a moment later ---
 
 
@@ -483,6 +512,44 @@ def test_a_long_queue_is_released_a_batch_at_a_time(db, topic, start, judge):
     db.wait_settled(None, daemon)
     assert db.value("SELECT sum(n) FROM releases") == 95 and db.value("SELECT max(n) FROM releases") <= 10
     assert judge(topic).check().messages == 96
+
+
+def test_all_streams_together_are_released_a_batch_at_a_time(db, hands):
+    """A mark, and a sweep, that frees many long streams frees no more than a batch, and some of each."""
+    keys = keys_of_one_lane(db, 5)
+    for key in keys:
+        for _ in range(30):
+            held(db, key)
+    worker, lane = hands(), lane_of(db, keys[0])
+    worker.lanes()
+    assert worker.run(sql("mark.c", "release"), [lane] * 5, [TOPIC] * 5, keys, 20) == 20
+    assert {row[0] for row in worker.run("SELECT aggregate_id FROM outbox_events WHERE retry_after IS NULL")} == set(keys)
+    worker.rollback()
+    assert worker.run(sql("sweep.c", "sweep_topic"), lane, TOPIC, "", True, False, 20)[0][1] == 20
+
+
+def test_a_sweep_finds_a_free_list_behind_many_that_wait(db, hands):
+    lists = [held(db, f"{n}", routing_key=f"{TOPIC},away") for n in range(5)]
+    free = held(db, "z", routing_key=f"{TOPIC},other")
+    db.execute("ALTER TABLE outbox_events ALTER COLUMN lane DROP EXPRESSION")
+    db.execute("UPDATE outbox_events SET lane = 0")
+    park(db, "away", lists[0])
+    assert hands().run(sql("sweep.c", "sweep_routed"), 0, False, 2) == 1
+    assert state(db, free)[0] == (2, True), "not committed yet"
+
+
+def test_a_topic_without_a_row_to_try_is_not_due_at_every_look(db, start, topic):
+    """Its only row waits behind a dead one that blocks: the workers try now and then, and otherwise only look."""
+    dead = put(db, "k", 9, topic="nowhere")
+    park(db, "nowhere", held(db, "k", topic="nowhere"), lane_of(db, "k"))
+    db.execute("UPDATE outbox_parked_topics SET probe_after = now()")
+    start(db, OUTBOX_ON_DEAD="block", OUTBOX_POLL_INTERVAL="5ms")
+    wait_until(lambda: db.value("SELECT probes >= 2 AND probe_after > now() FROM outbox_parked_topics"), "it is put off")
+    before = db.value("SELECT pg_current_xact_id()::text::bigint")
+    wait_until(lambda: db.value("SELECT probes >= 4 FROM outbox_parked_topics"), "it is tried again")
+    used = db.value("SELECT pg_current_xact_id()::text::bigint") - before
+    assert used < 100, f"{used} transactions that write for two tries"
+    assert state(db, dead) == [(9, False)]
 
 
 def blocked_by_dead(db, topic, start, **options):

@@ -8,7 +8,8 @@ from rig.statements import sql
 
 MILLION = 1_000_000
 WAY = {name: sql("claim.c", name) for name in ("take", "skipped", "troubles", "look")}
-ASIDE = {name: sql("obstacles.c", name) for name in ("parked_topics", "stuck_topics", "probes")}
+ASIDE = {name: sql("obstacles.c", name) for name in ("parked_topics", "stuck_topics")}
+PROBES, DRAINED = sql("obstacles.c", "probes"), sql("obstacles.c", "drained")
 
 
 @pytest.fixture(scope="module")
@@ -104,4 +105,28 @@ def test_nobody_reads_a_million_waiting_rows(held, start, new_topic):
     check(log, {**WAY, **ASIDE, "blocking": sql("obstacles.c", "blocking")})
     for name, text in {**WAY, **ASIDE}.items():
         assert max(map(plans.buffers, log.of(text))) < 500, name
+
+    held.execute("UPDATE outbox_parked_topics SET probe_after = now()")
+    log = work(start, held, lambda log: log.of(PROBES), "the topic is tried", OUTBOX_WORKERS=4)
+    check(log, {"probes": PROBES})
+    assert max(map(plans.buffers, log.of(PROBES))) < 500
     assert held.value("SELECT count(*) FROM outbox_events WHERE retry_after = 'infinity'") == MILLION + 50
+
+
+def test_a_queue_does_not_search_the_backlog_before_it(big_cluster, start, new_topic):
+    """Rows of a topic that drains stand behind many ready ones, as after a long transaction that committed late: a claim looks
+    at a few of these and not, for each row that comes back, at all of them."""
+    db, back, other = Database(big_cluster), new_topic(), new_topic()
+    db.migrate()
+    fill(db, other, 100_000)
+    writer.bulk(db.conn, back, 10_000, keys=5000)
+    db.execute("UPDATE outbox_events SET status = 2, retry_after = 'infinity' WHERE topic = %s", back)
+    db.execute("VACUUM ANALYZE outbox_events")
+    db.execute("INSERT INTO outbox_parked_topics (topic, state, reason, probe_after, probe_seq, probe_lane) "
+               "VALUES (%s, 'draining', 'was missing', now(), 1, 0)", back)
+    log = work(start, db, lambda _: db.unfinished() == 0, "all is sent", OUTBOX_WORKERS=2)
+    for plan in log.of(DRAINED):
+        read = sum(scan["Actual Rows"] * scan["Actual Loops"] for scan in plans.scans(plan)
+                   if scan["Index Name"] == "outbox_events_ready")
+        assert read <= 16 * 64
+    db.drop()

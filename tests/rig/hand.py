@@ -46,7 +46,8 @@ class Hand:
         return [found.get(n) for n in range(1, len(taken) + 1)]
 
     def sent(self, *taken):
-        return self.run(sql("mark.c", "sent"), [row.ctid for row in taken], [row.seq for row in taken])
+        seqs = [row.seq for row in taken]
+        return self.run(sql("mark.c", "sent"), [row.ctid for row in taken], min(seqs), max(seqs))
 
     def release(self, topic, key, limit=100):
         lane = self.run("SELECT outbox_lane($1)", key)[0][0]
