@@ -4,6 +4,7 @@
 
 #include "clock.h"
 #include "publisher_state.h"
+#include "seam.h"
 #include "verdicts.h"
 
 #define SLICE_MS    25   /* between two looks at the watch, the deadline and the outage */
@@ -128,6 +129,7 @@ enum wait_end publisher_run_rounds(struct publisher *publisher, int64_t deadline
             return end;
         if (clock_left_ms(deadline) == 0)
             return WAIT_DEADLINE;
+        seam("half-published"); /* what this round brought is acknowledged, the next one is not handed over */
         round_hand_over(publisher, deadline);
     }
     return end;

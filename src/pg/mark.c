@@ -293,7 +293,8 @@ enum result mark_queue(struct pg *pg, const struct claim *claim, const struct ba
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         columns_done(all[i]);
 
-    if (result == OK && seam_armed("marked")) { /* only a test wants the marks sent before COMMIT is */
+    /* Only a test wants the marks sent before COMMIT is. */
+    if (result == OK && ret->sent_at >= 0 && seam_armed("marked")) {
         for (result = pg_sync(pg, ANSWER_TIMEOUT_MS, err); result == OK && ret->answers > 0; ret->answers--)
             result = pg_next(pg, NULL, err);
         if (result == OK)

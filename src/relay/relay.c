@@ -263,7 +263,6 @@ static struct step publish_step(struct relay *relay)
 {
     crew_beat(relay->crew, relay->worker, relay->config->delivery_timeout);
     publisher_send(relay->publisher, &relay->batch, clock_ms() + relay->config->delivery_timeout);
-    seam("half-published");
     return NEXT(settle_step);
 }
 
