@@ -134,7 +134,7 @@ def topic_name(request):
 
 @pytest.fixture
 def start(root, request):
-    """Starts daemons: start(db, OUTBOX_WORKERS=4). At the end they are stopped and their logs judged."""
+    """Starts daemons: start(db, OUTBOX_WORKERS=4). At the end they are stopped, and their logs and exit codes judged."""
     started = []
 
     def start(db, build=None, secrets=(), kafka=None, command="run", **settings):

@@ -13,6 +13,7 @@ SOURCE = Path(__file__).resolve().parents[2]
 
 SANITIZER = re.compile(r"(Address|Leak|Thread|Memory|UndefinedBehavior)Sanitizer|runtime error:|Assertion .* failed"
                        r"|==\d+==")
+ENDS = {signal.SIGTERM: 0, signal.SIGINT: 0, signal.SIGKILL: -signal.SIGKILL}  # by signal: the exit code it must lead to
 KEPT = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "LSAN_OPTIONS")
 
 
@@ -47,6 +48,7 @@ class Daemon(process.Server):
         self.settings = {"OUTBOX_LOG_FORMAT": "json", "OUTBOX_HTTP_LISTEN": "off", **settings}
         self.secrets = [secret for secret in secrets if secret]
         self.expected_errors = []  # patterns of lines at level error that this test provokes
+        self.expected_end = -signal.SIGKILL if str(settings.get("OUTBOXD_SEAM", "")).endswith(":kill") else None  # None: lives
         super().__init__([binary(build), command], log, env=environment(self.settings))
 
     def text(self):
@@ -73,6 +75,11 @@ class Daemon(process.Server):
             raise AssertionError(f"outboxd ended with {self.process.returncode}:\n{self.tail()}")
         return found
 
+    def signal(self, number):
+        if self.alive:
+            self.expected_end = ENDS.get(number, self.expected_end)
+        super().signal(number)
+
     def stop(self, timeout=None):
         """SIGTERM, and the exit code."""
         self.thaw()
@@ -95,7 +102,7 @@ class Daemon(process.Server):
         return self
 
     def faults(self):
-        """What nobody should find in this run's log."""
+        """What nobody should find in this run's log, and an end that nobody asked for."""
         text = self.text()
         found = [f"secret in the log: {line}" for line in text.splitlines() for secret in self.secrets if secret in line]
         for level, message, line in self.lines():
@@ -103,6 +110,8 @@ class Daemon(process.Server):
                 found.append(f"sanitizer: {line}")
             elif level in ("error", "strange") and not any(re.search(p, line) for p in self.expected_errors):
                 found.append(f"{level}: {line}")
+        if not self.alive and self.process.returncode != self.expected_end:
+            found.append(f"ended with {self.process.returncode}, not {self.expected_end}:\n{self.tail()}")
         return found
 
 
