@@ -9,7 +9,7 @@ from rig.faults import fault
 from rig.messages import NOTES, check_notes, numbered, send, wait_notes
 from rig.process import wait_until
 
-LONG = float(os.environ.get("RIG_LONG", "0"))  # seconds of an outage; the default run keeps them short
+LONG = 30 if os.environ.get("RIG_LONG") == "1" else 0  # seconds of an outage, as in rig.faults.length
 ONCE = "every effect exactly once, order kept within each key"
 
 

@@ -45,7 +45,7 @@ def test_poison_hurts_only_itself(db, new_topic, start, judge, seen):
     assert sorted(one["id"].decode() for one in headers) == sorted(culprits)
     assert all(one["outbox_topic"].decode() == topic and b"max.message.bytes" in one["outbox_error"] for one in headers)
     assert all(len(message.value()) > 200000 for message in copies)
-    seen(f"{verdict}; {len(culprits)} culprits DEAD after {RETRIES} refusals each, {len(copies)} copies in the dead topic")
+    seen(verdict, f"{len(culprits)} culprits DEAD after {RETRIES} refusals each, {len(copies)} copies in the dead topic")
 
 
 @fault("poison, OUTBOX_ON_DEAD=block", how="the same; the dead rows are deleted by SQL later",

@@ -3,10 +3,12 @@
     @fault("the broker is killed", how="SIGKILL of one of three", promise="nothing lost, order kept")
     def test_…(…, seen):
         …
-        seen(judge(topic).check())    # or any text: what a reader of docs/FAULTS.md should know
+        seen(judge(topic).check(), "after 5 s")  # what a reader of docs/FAULTS.md should know
 
 A run adds its outcomes to build/faults.json (a test that ran before is replaced), and tools/faults.py makes
 docs/FAULTS.md of it. As a pytest plugin this module provides the marker and the fixture `seen`.
+
+RIG_LONG=1 makes the outages as long as a bad day has them; the default run keeps them short.
 """
 
 import json
@@ -27,6 +29,11 @@ def fault(name, how, promise):
     return pytest.mark.fault(name=name, how=how, promise=promise)
 
 
+def length(seconds, long):
+    """Of an outage."""
+    return long if os.environ.get("RIG_LONG") == "1" else seconds
+
+
 def pytest_addoption(parser):
     parser.addoption("--minutes", type=float, default=1, help="length of the chaos run")
     parser.addoption("--seed", type=int, help="of every random choice; RIG_SEED does the same")
@@ -39,12 +46,13 @@ def pytest_configure(config):
 
 @pytest.fixture
 def seen(request):
-    """Notes what a run of the test has shown; several notes make one sentence."""
+    """Notes what a run of the test has shown: seen(verdict, "5 s later"). Texts, and verdicts, of which the first line
+    counts: the rest are examples. All of them together make one sentence."""
     notes = request.node.stash.setdefault(SEEN, [])
 
-    def note(text):
-        notes.append(str(text).splitlines()[0])
-        print(text)
+    def note(*parts):
+        notes.extend(part if isinstance(part, str) else str(part).splitlines()[0] for part in parts)
+        print(*parts, sep="; ")
 
     return note
 
