@@ -10,7 +10,7 @@ from rig.http import Window
 from rig.process import wait_until
 
 ROWS = 1_000_000
-LOCKS_MS = 100
+LOCKS_MS = 100  # a batch holds what it locks for less
 
 
 class Watch(threading.Thread):
@@ -18,17 +18,21 @@ class Watch(threading.Thread):
 
     def __init__(self, connect):
         super().__init__(daemon=True)
-        self.connect, self.stop, self.ages, self.waits = connect, threading.Event(), [], 0
+        self.connect, self.stop, self.batches, self.waits = connect, threading.Event(), {}, 0
 
     def run(self):
         with self.connect() as conn:
             while not self.stop.wait(0.003):
-                ages, waits = conn.execute(
-                    "SELECT array_agg(1e3 * extract(epoch FROM clock_timestamp() - xact_start)) FILTER (WHERE query LIKE '%gone AS (DELETE%' "
-                    "AND state <> 'idle'), count(*) FILTER (WHERE wait_event_type = 'Lock' AND query LIKE '%gone AS (DELETE%') "
-                    "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()").fetchone()
-                self.ages += [float(age) for age in ages or []]
-                self.waits += waits
+                for batch, ms, waits in conn.execute(
+                        "SELECT (pid, xact_start)::text, 1e3 * extract(epoch FROM clock_timestamp() - xact_start), "
+                        "wait_event_type IS NOT DISTINCT FROM 'Lock' FROM pg_stat_activity WHERE datname = current_database() "
+                        "AND query LIKE '%gone AS (DELETE%' AND state <> 'idle' AND pid <> pg_backend_pid()"):
+                    self.batches[batch] = float(ms)
+                    self.waits += waits
+
+    def percentile(self, percent):
+        """Milliseconds that a batch held its locks, as far as it was seen."""
+        return sorted(self.batches.values())[len(self.batches) * percent // 100]
 
 
 def test_a_million_rows_beside_load(empty_db, topic, start, kafka):
@@ -58,11 +62,11 @@ def test_a_million_rows_beside_load(empty_db, topic, start, kafka):
     wait_until(lambda: not db.value("SELECT EXISTS (SELECT FROM outbox_events WHERE status = 0)"), "the rest is sent", 300, 0.5)
     purged = [Window(port).metrics()['outboxd_purged_total{table="outbox_events"}'] for port in ports]
     longest = max(int(n) for one in pair for n in re.findall(r"longest batch so far took (\d+) ms", one.text()))
-    late = sum(age > LOCKS_MS for age in watch.ages) / max(1, len(watch.ages))
     print(f"{ROWS} rows in {seconds:.0f} s ({purged[0]:.0f} and {purged[1]:.0f} by two daemons), beside {written / seconds:.0f} events/s; "
-          f"longest batch {longest} ms; {late:.2%} of {len(watch.ages)} looks above {LOCKS_MS} ms (at most {max(watch.ages, default=0):.0f}); {watch.waits} waits for a lock")
+          f"{len(watch.batches)} batches seen, half of them below {watch.percentile(50):.0f} ms, 95 % below {watch.percentile(95):.0f} ms, "
+          f"all below {max(watch.batches.values()):.0f} ms, by their own account {longest} ms; {watch.waits} waits for a lock")
     assert sum(purged) == ROWS
     assert watch.waits == 0
-    assert late < 0.05  # a machine that does other things, too, may stop us in the middle of a batch
+    assert watch.percentile(95) < LOCKS_MS  # a machine that does other things, too, may stop us in the middle of some
     assert db.value("SELECT count(*) FROM outbox_events WHERE topic = 'stays'") == 1000
     judges.judge(kafka, db.conn, [topic]).check()

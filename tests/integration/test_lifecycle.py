@@ -40,7 +40,8 @@ def test_second_sigterm_leaves_at_once(new_kafka, db, start):
     daemon.wait_log(r"(?i)(SIGTERM|stopping|shutting|finish)")
     assert daemon.alive
     daemon.signal(signal.SIGTERM)
-    daemon.wait()
+    assert daemon.wait(60) == 0  # of the ten minutes that it might have waited
+    assert "second signal" in daemon.text()
     kafka.brokers[0].thaw()
     daemon = start(db, kafka=kafka)
     db.wait_settled(None, daemon)

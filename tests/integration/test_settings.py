@@ -1,9 +1,12 @@
 """Settings that change what happens to the rows, and where they are."""
 
+from datetime import timedelta
+
 import pytest
 from rig import writer
 from rig.judge import judge as judge_all
 from rig.process import wait_until
+from rig.statements import sql
 
 
 @pytest.mark.short
@@ -41,14 +44,35 @@ def triggers(db):
                     "AND tgname <> 'rig_note' AND tgenabled <> 'D'")
 
 
-def test_notify(empty_db, topic, start, kafka):
-    db = empty_db.prepare(OUTBOX_NOTIFY="on")
-    assert triggers(db) == 1
-    daemon = start(db, OUTBOX_NOTIFY="on", OUTBOX_POLL_INTERVAL="1m")
-    for round in range(10):
-        writer.bulk(db.conn, topic, 50, keys=10, start=round * 50)
-        db.wait_settled(None, daemon)
-    assert judge_all(kafka, db.conn, [topic]).check().messages == 500
+def wait_sleepy(*dbs):
+    """Until each one's daemon let four seconds go by between two looks: now it sleeps for eight."""
+    last, gaps = {}, {}
+
+    def sleepy():
+        for db in dbs:
+            look = db.value("SELECT max(query_start) FROM pg_stat_activity WHERE datname = current_database() AND query = %s",
+                            sql("claim.c", "look"))
+            if last.get(db) and last[db] != look:
+                gaps[db] = look - last[db]
+            last[db] = look
+        return all(db in gaps and gaps[db] >= timedelta(seconds=4) for db in dbs)
+
+    wait_until(sleepy, lambda: f"looks become rare: {list(gaps.values())}")
+
+
+def test_notify(empty_db, new_db, topic, start, kafka):
+    """A daemon that is notified has delivered while one that is not still sleeps."""
+    db, deaf = empty_db.prepare(OUTBOX_NOTIFY="on"), new_db().prepare()
+    assert triggers(db) == 1 and triggers(deaf) == 0
+    settings = {"OUTBOX_POLL_INTERVAL": "1m", "OUTBOX_WORKERS": 1}
+    daemon = start(db, OUTBOX_NOTIFY="on", **settings)
+    start(deaf, **settings)
+    wait_sleepy(db, deaf)
+    for one in (deaf, db):
+        writer.bulk(one.conn, topic, 50, keys=10)
+    db.wait_settled(None, daemon)
+    assert deaf.unfinished() == 50
+    assert judge_all(kafka, db.conn, [topic]).check().messages == 50
     db.migrate("up", OUTBOX_NOTIFY="off")
     assert triggers(db) == 0
 
