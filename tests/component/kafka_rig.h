@@ -175,4 +175,6 @@ static inline void assert_log(struct rig *rig, const char *topic, const char *ex
     free(log);
 }
 
+#define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
+
 #endif
