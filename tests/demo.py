@@ -19,7 +19,6 @@ from confluent_kafka import Consumer, TopicPartition
 from rig import daemon, judge, postgres, process
 
 TOPIC = "orders"
-SECONDS = 8
 STEPS = ("placed", "paid", "packed", "shipped", "delivered")
 
 colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
@@ -142,12 +141,12 @@ class Demo:
         return codes[0]
 
 
-def play(demo, keep):
+def play(demo, seconds, keep):
     demo.start()
     view = View(demo.bootstrap)
     shop = Shop(lambda: demo.cluster.connect("demo"))
     shop.start()
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + seconds
     while time.monotonic() < end and not shop.failure:
         view.look(0.1)
         demo.check()
@@ -188,12 +187,13 @@ def play(demo, keep):
 def main():
     parser = argparse.ArgumentParser(prog="./dev demo", description="From nothing to events in Kafka, in some seconds.")
     parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C")
-    keep = parser.parse_args().keep
+    parser.add_argument("--seconds", type=float, default=8, help="how long orders are written (8)")
+    options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     root = process.make_root("outboxd-demo-")
     demo = Demo(root)
     try:
-        good = play(demo, keep)
+        good = play(demo, options.seconds, options.keep)
         if demo.stop() != 0:
             print("outboxd run did not end well", file=sys.stderr)
             good = False
