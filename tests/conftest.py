@@ -74,8 +74,8 @@ def new_kafka(root):
 @pytest.fixture(scope="session")
 def guarded(root):
     """A Kafka that asks for a password and has ACLs: `relay` and `clerk` may write, `curious` may also ask for the limits of
-    topics, `guest` may do nothing."""
-    users = {name: f"the-{name}-password" for name in ("relay", "clerk", "curious", "guest")}
+    topics, `guest`, `newcomer` and `canary` may do nothing."""
+    users = {name: f"the-{name}-password" for name in ("relay", "clerk", "curious", "guest", "newcomer")} | {"canary": kafkas.CANARY}
     kafka = kafkas.Kafka(root, users=users).start()
     for user in ("relay", "clerk", "curious"):
         kafka.allow(user=user)

@@ -5,8 +5,7 @@ import json
 import re
 
 import pytest
-from confluent_kafka.admin import (AclBinding, AclOperation, AclPermissionType, AlterConfigOpType, ConfigEntry, ConfigResource,
-                                   ResourcePatternType, ResourceType)
+from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, ConfigResource
 from rig import daemon, process
 from rig.database import PASSWORD
 from rig.writer import publish
@@ -246,24 +245,8 @@ def test_replicas(db, kafka, topic, check):
     assert "min.insync.replicas=1" in finding(check(code=1), "replicas", "error", topic)
 
 
-@pytest.fixture(scope="module")
-def guarded(root):
-    from rig.kafka import Kafka
-    kafka = Kafka(root, users={"relay": "S3cr3t-of-the-relay"}).start()
-    yield kafka
-    kafka.destroy()
-
-
-def allow(kafka, topic, *operations):
-    bindings = [AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:relay", "*", operation,
-                           AclPermissionType.ALLOW) for operation in operations]
-    for future in kafka.admin.create_acls(bindings).values():
-        future.result(30)
-
-
-def login(kafka, password="S3cr3t-of-the-relay"):
-    return {"OUTBOX_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap, "OUTBOX_KAFKA_SECURITY_PROTOCOL": "sasl_plaintext",
-            "OUTBOX_KAFKA_SASL_MECHANISM": "PLAIN", "OUTBOX_KAFKA_SASL_USERNAME": "relay", "OUTBOX_KAFKA_SASL_PASSWORD": password}
+def login(kafka, password=None):
+    return {"OUTBOX_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap, **kafka.sasl("newcomer", password)}
 
 
 def test_denied_acl(db, guarded, check):
@@ -271,11 +254,11 @@ def test_denied_acl(db, guarded, check):
     publish(db.conn, topic, "k")
     found = check(code=1, **login(guarded))
     remedy = finding(found, "acl", "error", topic)
-    assert "kafka-acls.sh" in remedy and "--allow-principal User:relay" in remedy and "--operation Write" in remedy
+    assert "kafka-acls.sh" in remedy and "--allow-principal User:newcomer" in remedy and "--operation Write" in remedy
     assert "IdempotentWrite" in finding(found, "acl", "error", "producer")
-    allow(guarded, topic, AclOperation.DESCRIBE)  # may look, may not write
+    guarded.allow(topic, "newcomer", [AclOperation.DESCRIBE])  # may look, may not write
     finding(check(code=1, **login(guarded)), "acl", "error", "IdempotentWrite")
-    allow(guarded, topic, AclOperation.WRITE)
+    guarded.allow(topic, "newcomer", [AclOperation.WRITE])
     process.wait_until(lambda: troubles(check(**login(guarded))) == [], "granted", pause=0.5)
     assert "DescribeConfigs" in finding(check(**login(guarded)), "size", "info", topic)
 

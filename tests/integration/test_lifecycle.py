@@ -91,22 +91,6 @@ def test_postgres_restarts(new_cluster, new_db, topic, start, kafka):
     judge_all(kafka, db.conn, [topic]).check(duplicates=3 * 2 * 100)
 
 
-def test_broker_restarts(new_kafka, db, start):
-    kafka = new_kafka()
-    topic = kafka.create_topic("restarted")
-    with writer.Stream(db.connect, topic, keys=10, batch=20, pause=0.002):
-        daemon = start(db, kafka=kafka, OUTBOX_BATCH_SIZE=100)
-        wait_until(lambda: delivered(db) > 500, "events flow")
-        kafka.brokers[0].kill()
-        before = db.value("SELECT count(*) FROM rig.ledger")
-        wait_until(lambda: db.value("SELECT count(*) FROM rig.ledger") > before + 1000, "the writer goes on")
-        kafka.brokers[0].start()
-        kafka.wait_ready()
-    db.wait_settled(None, daemon)
-    assert db.value("SELECT count(*) FROM outbox_events WHERE retry_count > 0 OR status = 9") == 0
-    judge_all(kafka, db.conn, [topic]).check(duplicates=2 * 100)
-
-
 def test_failover(new_cluster, new_db, topic, start, kafka):
     """Two hosts in the URL: the daemon finds the promoted standby by itself."""
     primary = new_cluster()

@@ -19,6 +19,8 @@ from confluent_kafka.admin import (AclBinding, AclBindingFilter, AclOperation, A
 from . import process
 
 SOURCE = Path(__file__).resolve().parents[2]
+CANARY = "C4nary sasl 3"
+"""The password of the user `canary`: has blanks, and no log may say it."""
 JARS = Path(os.environ.get("OUTBOXD_CACHE", SOURCE / ".cache")) / "kafka" / "libs"
 
 
