@@ -66,12 +66,12 @@ class Broker:
 
 class Kafka:
     """`users`: name → password asks the clients for SASL PLAIN, with ACLs; the rig itself is a super user.
-    `advertise`: node → port that clients are told, for a proxy between them."""
+    `advertise`: node → port that clients are told, for a proxy between them. `host`: where clients find it."""
 
-    def __init__(self, root, brokers=1, users=None, advertise=None, properties=None, heap=256, quick=True):
+    def __init__(self, root, brokers=1, users=None, advertise=None, properties=None, heap=256, quick=True, host="127.0.0.1"):
         self.home = Path(root) / f"kafka-{uuid.uuid4().hex[:8]}"
         self.home.mkdir()
-        self.users, self.heap, self.quick = users or {}, heap, quick
+        self.users, self.heap, self.quick, self.host = users or {}, heap, quick, host
         self.brokers = [Broker(self, node) for node in range(1, brokers + 1)]
         for broker in self.brokers:
             broker.advertised_port = (advertise or {}).get(broker.node, broker.client_port)
@@ -89,9 +89,9 @@ class Kafka:
             "process.roles": "broker,controller",
             "node.id": broker.node,
             "controller.quorum.voters": voters,
-            "listeners": f"CLIENT://127.0.0.1:{broker.client_port},INTERNAL://127.0.0.1:{broker.internal_port},"
+            "listeners": f"CLIENT://{self.host}:{broker.client_port},INTERNAL://127.0.0.1:{broker.internal_port},"
                          f"CONTROLLER://127.0.0.1:{broker.controller_port}",
-            "advertised.listeners": f"CLIENT://127.0.0.1:{broker.advertised_port},"
+            "advertised.listeners": f"CLIENT://{self.host}:{broker.advertised_port},"
                                     f"INTERNAL://127.0.0.1:{broker.internal_port}",
             "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
@@ -157,7 +157,7 @@ class Kafka:
     @property
     def bootstrap(self):
         """For the daemon."""
-        return ",".join(f"127.0.0.1:{b.advertised_port}" for b in self.brokers)
+        return ",".join(f"{self.host}:{b.advertised_port}" for b in self.brokers)
 
     @property
     def internal(self):

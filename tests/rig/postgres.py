@@ -29,6 +29,7 @@ SETTINGS = {
 HBA = """\
 host all          locked 127.0.0.1/32 scram-sha-256
 host all          all    127.0.0.1/32 trust
+host all          all    198.18.0.0/15 trust
 host replication  all    127.0.0.1/32 trust
 """
 
@@ -161,9 +162,9 @@ class Cluster:
     def promote(self):
         self.execute("SELECT pg_promote(true, 60)")
 
-    def url(self, dbname, user="postgres", password=None, port=None):
+    def url(self, dbname, user="postgres", password=None, port=None, host="127.0.0.1"):
         secret = f":{password}" if password else ""
-        return f"postgresql://{user}{secret}@127.0.0.1:{port or self.port}/{dbname}"
+        return f"postgresql://{user}{secret}@{host}:{port or self.port}/{dbname}"
 
     def connect(self, dbname="postgres", user="postgres", **options):
         options.setdefault("connect_timeout", 30)
