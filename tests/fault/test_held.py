@@ -1,9 +1,10 @@
 """Rows that wait: for a topic that is not there, for an earlier row of their stream, for an operator."""
 
+import time
 import uuid
 
 import pytest
-from rig import writer
+from rig import clock, writer
 from rig.faults import fault
 from rig.judge import judge as judge_all
 from rig.process import wait_until
@@ -233,6 +234,35 @@ def test_a_topic_does_not_wait_for_the_other_topic_of_its_probe(db, missing, kaf
     missing.create(away)
     db.wait_settled(None, daemon)
     judge_all(kafka, db.conn, [back, away]).check()
+
+
+@fault("heads of streams are deleted by hand", how="DELETE of refused events that wait for their next try, each with held ones "
+       "behind it, plain and routed; nothing else goes on, and the daemon is not restarted: its monotonic clock jumps by a minute",
+       promise="the running daemon's own sweep, once a minute and lane, frees what waited, and it flows in order")
+def test_the_sweep_of_a_running_daemon(root, db, new_topic, kafka, start, seen):
+    topic, second, keys = new_topic(), new_topic(), [f"order-{n}" for n in range(40)]
+    heads = [writer.publish(db.conn, topic, key) for key in keys]
+    db.execute("UPDATE outbox_events SET status = 2, retry_count = 1, retry_after = now() + interval '1 hour'")
+    jumping, before = clock.Jumping(root, db.name), db.value("SELECT clock_timestamp()")
+    daemon = start(db, **SETTINGS, **jumping)
+    for n in range(3):
+        for key in keys:
+            writer.publish(db.conn, topic, key, f'{{"n": {n}}}', **({"routing_key": f"{second}, {topic}"} if n == 1 else {}))
+    wait_until(lambda: held(db) == 120, lambda: f"{held(db)} of 120 wait behind their heads")
+    wait_until(lambda: db.value("SELECT min(swept_at) > %s FROM outbox_lanes", before), "the sweep at start is over")
+    db.execute("DELETE FROM outbox_events WHERE id = ANY(%s)", heads)
+    time.sleep(2)
+    assert held(db) == 120, "nothing but the sweep looks at them"
+    db.execute("UPDATE outbox_lanes SET swept_at = swept_at - interval '1 minute'")
+    time.sleep(2)
+    assert held(db) == 120, "the daemon's minute has not passed"
+    jumping.pass_time(60)
+    begin = time.monotonic()
+    db.wait_settled(20, daemon)
+    took = time.monotonic() - begin
+    assert innocent(db)
+    seen(f"120 held events of 40 streams flow {took:.1f} s after the minute has passed")
+    seen(judge_all(kafka, db.conn, [topic, second], without=heads).check())
 
 
 @fault("a row that is larger than any message", how="40 MB of JSON between small events of the same lane",

@@ -1,14 +1,11 @@
 """PostgreSQL fails in every way we could think of: nothing is lost, the order stays, the daemon goes on by itself."""
 
-import struct
-import subprocess
 import time
 from pathlib import Path
 
 import psycopg
 import pytest
-from rig import mounts, writer
-from rig.daemon import SOURCE
+from rig import clock, mounts, writer
 from rig.faults import fault
 from rig.judge import judge as judge_all
 from rig.process import own, wait_until
@@ -222,16 +219,7 @@ def test_privileges_revoked(db, cluster, topic, kafka, start, seen):
 @pytest.fixture
 def jumping(root, db):
     """Settings of a daemon whose host's clock jumps by as many hours as jumping.by(…) says."""
-    library, clock = root / f"clock-{db.name}.so", root / f"clock-{db.name}"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE / "tests/fault/clock.c"], check=True)
-    clock.write_bytes(bytes(8))
-
-    class Jumping(dict):
-        def by(self, hours):
-            with open(clock, "r+b") as file:
-                file.write(struct.pack("=q", int(hours * 3600)))
-
-    return Jumping(LD_PRELOAD=library, RIG_CLOCK=clock, **SETTINGS)
+    return clock.Jumping(root, db.name)
 
 
 @fault("the host's clock jumps", how="50 minutes forth, ten days back, nine days forth (a preloaded library), while events flow "
@@ -240,7 +228,7 @@ def test_clock_jumps(db, topic, kafka, start, jumping, seen):
     waiting = writer.publish(db.conn, topic, "waiting")
     db.execute("UPDATE outbox_events SET status = 2, retry_count = 1, retry_after = now() + interval '30 minutes'")
     with stream(db, topic):
-        daemon = start(db, **jumping)
+        daemon = start(db, **SETTINGS, **jumping)
         flow(db)
         for hours in (0.8, -240, -24):
             jumping.by(hours)
@@ -257,7 +245,7 @@ def test_a_clock_far_ahead_kills_no_event(db, topic, start, jumping, judge, seen
     """The time of a record is ours to set: that the broker does not take it is not the event's fault."""
     jumping.by(24)
     writer.bulk(db.conn, topic, 20, keys=5)
-    daemon = start(db, OUTBOX_MAX_RETRIES=1, **jumping)
+    daemon = start(db, OUTBOX_MAX_RETRIES=1, **SETTINGS, **jumping)
     wait_until(lambda: db.value("SELECT count(*) FROM outbox_events WHERE retry_after = 'infinity'") == 20, "they wait")
     assert "clock" in db.value("SELECT reason FROM outbox_parked_topics")
     assert db.value("SELECT max(retry_count) FROM outbox_events") == 0
