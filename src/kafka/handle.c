@@ -7,7 +7,6 @@
 #include "clock.h"
 #include "log.h"
 #include "str.h"
-#include "topics.h"
 
 struct setting {
     const char *name, *value;
@@ -24,7 +23,6 @@ static const struct setting defaults[] = {
  * of the user has nothing to decide, and batch.size is kept by rounds.c. Our own deadline ends a batch as a whole; librdkafka must not time out a message inside it. */
 static const struct setting promises[] = {
     {"enable.idempotence", "true"},
-    {"partitioner", "murmur2_random"}, /* where Java clients put the key; topic_partition foresees it */
     {"message.send.max.retries", "2147483647"},
     {"message.timeout.ms", "0"},
     {"linger.ms", "900000"},
@@ -107,14 +105,14 @@ static enum result apply_user(rd_kafka_conf_t *conf, const struct config *config
     return OK;
 }
 
-static size_t get_size(rd_kafka_conf_t *conf, const char *name, size_t otherwise)
+static int64_t get_number(rd_kafka_conf_t *conf, const char *name, int64_t otherwise)
 {
     char value[64];
     size_t len = sizeof(value);
 
     if (rd_kafka_conf_get(conf, name, value, &len) != RD_KAFKA_CONF_OK)
         return otherwise;
-    return (size_t)strtoull(value, NULL, 10);
+    return strtoll(value, NULL, 10);
 }
 
 static void free_conf(rd_kafka_conf_t **conf)
@@ -134,11 +132,8 @@ static void serve_report(rd_kafka_t *rk, const rd_kafka_message_t *report, void 
     message->error = report->err;
     message->state = report->err ? MESSAGE_BACK : MESSAGE_ACKED;
     handle->out--;
-    if (report->err)
-        return;
-    outage_over(handle->outage);
-    if (message->partition >= 0 && message->partition != report->partition)
-        topic_has_changed(message->topic);
+    if (!report->err)
+        outage_over(handle->outage);
 }
 
 static void serve_error(rd_kafka_t *rk, int code, const char *reason, void *opaque)
@@ -159,8 +154,9 @@ static enum result make_conf(const struct config *config, struct handle *handle,
 
     if ((result = apply(conf, defaults, err)) != OK || (result = apply_user(conf, config, err)) != OK)
         return result;
-    handle->max_bytes = get_size(conf, "message.max.bytes", 1000000);
-    handle->batch_bytes = get_size(conf, "batch.size", handle->max_bytes);
+    handle->max_bytes = (size_t)get_number(conf, "message.max.bytes", 1000000);
+    handle->batch_bytes = (size_t)get_number(conf, "batch.size", (int64_t)handle->max_bytes);
+    handle->refresh_ms = get_number(conf, "topic.metadata.refresh.interval.ms", 300000);
     if (handle->batch_bytes > handle->max_bytes)
         handle->batch_bytes = handle->max_bytes;
     if ((result = apply(conf, promises, err)) != OK)
@@ -240,7 +236,7 @@ rd_kafka_resp_err_t handle_produce(struct handle *handle, rd_kafka_topic_t *rkt,
     /* Only this thread serves reports, so the state can be set before the outcome is known. */
     message->state = MESSAGE_OUT;
     rd_kafka_resp_err_t error = rd_kafka_producev(
-        handle->rk, RD_KAFKA_V_RKT(rkt), RD_KAFKA_V_PARTITION(RD_KAFKA_PARTITION_UA), RD_KAFKA_V_MSGFLAGS(0),
+        handle->rk, RD_KAFKA_V_RKT(rkt), RD_KAFKA_V_PARTITION(message->partition), RD_KAFKA_V_MSGFLAGS(0),
         RD_KAFKA_V_KEY(event->key.data, event->key.len), RD_KAFKA_V_VALUE((void *)(uintptr_t)value.data, value.len),
         RD_KAFKA_V_HEADERS(list), RD_KAFKA_V_OPAQUE(message), RD_KAFKA_V_END);
     if (error) {

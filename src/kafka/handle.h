@@ -37,6 +37,7 @@ struct handle {
     rd_kafka_queue_t *queue;
     size_t max_bytes;   /* message.max.bytes */
     size_t batch_bytes; /* of a record batch at most: batch.size, message.max.bytes */
+    int64_t refresh_ms; /* topic.metadata.refresh.interval.ms: a topic that has grown is noticed after so long */
     unsigned out;       /* messages whose report is out */
     bool purged;        /* by us */
     int fatal;          /* librdkafka's code; 0: none */

@@ -27,7 +27,7 @@ struct message {
     struct topic *topic;
     enum message_state state;
     int error;      /* rd_kafka_resp_err_t */
-    int partition;  /* as we expect it; -1: not known */
+    int partition;  /* of its topic; stays while its batch is under way */
     unsigned round; /* in which it was handed over last */
     bool copy;      /* for the dead topic: says nothing about its event */
 };

@@ -304,7 +304,9 @@ size_t publisher_bury(struct publisher *publisher, struct event *const *dead, si
     size_t lost = n;
 
     begin(publisher, n, false);
-    if (!publisher_handle(publisher))
+    struct handle *handle = publisher_handle(publisher);
+    struct topic *topic = topics_get(&publisher->topics, publisher->config->dead_topic);
+    if (!handle || topic_ask(topic, handle, publisher->batch, deadline) != TOPIC_READY)
         return n;
     for (size_t i = 0; i < n; i++)
         add_message(publisher, dead[i], publisher->config->dead_topic, true);

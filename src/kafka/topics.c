@@ -153,6 +153,7 @@ static enum topic_answer ask_once(struct topic *topic, struct handle *handle, un
         if (error == 0) {
             enum topic_answer answer = TOPIC_WORLD;
             outage_over(handle->outage);
+            topic->known_until = handle->refresh_ms > 0 ? clock_ms() + handle->refresh_ms : INT64_MAX;
             if (metadata->topic_cnt == 1)
                 answer = judge_metadata(topic, batch, &metadata->topics[0]);
             rd_kafka_metadata_destroy(metadata);
@@ -168,6 +169,9 @@ enum topic_answer topic_ask(struct topic *topic, struct handle *handle, unsigned
 {
     if (topic->away_in == batch)
         return TOPIC_AWAY;
+    if (topic->used_in != batch && clock_ms() >= topic->known_until)
+        topic->known = false;
+    topic->used_in = batch;
     if (topic->known)
         return TOPIC_READY;
     if (handle->patient_in != batch) { /* all new topics of a batch share it: a hundred of them are no outage */
@@ -191,17 +195,11 @@ enum topic_answer topic_ask(struct topic *topic, struct handle *handle, unsigned
 
 int topic_partition(const struct topic *topic, struct slice key)
 {
-    if (!topic->known)
-        return -1;
     return rd_kafka_msg_partitioner_murmur2(topic->rkt, key.data, key.len, (int32_t)topic->n_shares, NULL, NULL);
 }
 
 struct share *topic_share(const struct topic *topic, int partition)
 {
-    return &topic->shares[partition >= 0 && (size_t)partition < topic->n_shares ? partition : 0];
-}
-
-void topic_has_changed(struct topic *topic)
-{
-    topic->known = false;
+    /* One that is there no more, for the topic was made again under way: librdkafka will not take the message. */
+    return &topic->shares[(size_t)partition < topic->n_shares ? partition : 0];
 }

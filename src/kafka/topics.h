@@ -2,7 +2,8 @@
  *
  * A topic is asked for (metadata) before the first message that a handle sends to it: a missing, forbidden or leaderless one is known
  * in milliseconds, and the first message does not wait for librdkafka to find out by itself. What answered well is
- * remembered until a delivery fails; what did not is asked again with the next batch. */
+ * remembered until a delivery fails, or for topic.metadata.refresh.interval.ms: it may have got more partitions. What did
+ * not is asked again with the next batch. A batch stands on the partitions that were there when it began. */
 #ifndef OUTBOXD_TOPICS_H
 #define OUTBOXD_TOPICS_H
 
@@ -28,6 +29,8 @@ struct topic {
     uint64_t hash;
     rd_kafka_topic_t *rkt;  /* NULL: not made */
     bool known;             /* the handle has its metadata */
+    int64_t known_until;    /* clock_ms: the first batch after that asks again */
+    unsigned used_in;       /* number of the last batch that asked for it */
     bool met;               /* asked at least once: a broker that makes topics has had its chance */
     unsigned questioned_in; /* number of the batch after whose deadline it was asked for */
 
@@ -75,11 +78,8 @@ void topic_ask_limit(struct topic *topic, struct handle *handle, size_t refused,
 /* Asks again for a limit that is some minutes old; a learned one is forgotten. */
 void topic_refresh_limit(struct topic *topic, struct handle *handle, int64_t deadline);
 
-/* The partition that the key goes to, -1 while the topic is not known; and the share that it counts in. */
+/* Of a topic that is TOPIC_READY: the partition that Java clients put the key into, and the share that it counts in. */
 int topic_partition(const struct topic *topic, struct slice key);
 struct share *topic_share(const struct topic *topic, int partition);
-
-/* A message went to another partition than foreseen: the topic has grown, ask again. */
-void topic_has_changed(struct topic *topic);
 
 #endif
