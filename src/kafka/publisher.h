@@ -56,8 +56,8 @@ enum settled {
 /* publish: hands the events that have no verdict yet (VERDICT_NONE) to Kafka in order, each to all topics of its route.
  * Bad events (topic name, headers, size) become VERDICT_DEAD here. A full queue is polled and gone on with. Topics are
  * asked for by metadata before their first message: a missing or forbidden one is VERDICT_PARK at once.
- * settle: waits until each has its verdict, at most until `deadline` (clock_ms) and some seconds in which it asks whether
- * the cluster or a topic is at fault and gets back what is out; isolates suspects; replaces the handle where need be.
+ * settle: waits until each has its verdict, for probes alone at most two seconds, at most until `deadline` (clock_ms) and
+ * some seconds in which it asks whether the cluster or a topic is at fault and gets back what is out; isolates suspects; replaces the handle where need be.
  * After settle no report is out: the batch's memory may go. reasons are set on all but SENT and LEFT. */
 void publisher_send(struct publisher *publisher, struct batch *batch, int64_t deadline);
 enum settled publisher_settle(struct publisher *publisher, struct batch *batch, int64_t deadline,

@@ -11,6 +11,7 @@
 #define INFLIGHT_MS 3000 /* a fatal error: what is in flight may still be acknowledged */
 #define PURGE_MS    2000 /* purged messages come back at once; librdkafka's threads need a turn */
 #define QUESTION_MS 2000 /* after the deadline: does the cluster answer? */
+#define PROBE_MS    2000 /* that a probe gets when all else has reported: nobody waits longer for a parked topic */
 
 static bool is_gone(const struct publisher_watch *watch)
 {
@@ -20,11 +21,31 @@ static bool is_gone(const struct publisher_watch *watch)
     return poll(&fd, 1, 0) > 0 && watch->gone(watch->arg);
 }
 
+static bool is_probe(const struct message *message)
+{
+    return message->event->probe && !message->copy;
+}
+
+static bool only_probes_are_out(const struct publisher *publisher)
+{
+    for (size_t i = publisher->first; i < publisher->n; i++)
+        if (publisher->messages[i].state == MESSAGE_OUT && !is_probe(&publisher->messages[i]))
+            return false;
+    return true;
+}
+
 /* Ends the linger, and waits for the reports. librdkafka wakes us at the last one. */
 static enum wait_end wait_round(struct publisher *publisher, struct handle *handle, int64_t deadline,
                                 const struct publisher_watch *watch)
 {
+    bool hurry = false;
+
     while (handle->out) {
+        if (!hurry && only_probes_are_out(publisher)) {
+            hurry = true;
+            if (clock_left_ms(deadline) > PROBE_MS)
+                deadline = clock_ms() + PROBE_MS;
+        }
         int left = clock_left_ms(deadline);
         if (handle->fatal)
             return WAIT_FATAL;

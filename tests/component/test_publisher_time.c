@@ -1,0 +1,69 @@
+/* How long a batch may take, and who waits for whom: the publisher against librdkafka's in-memory cluster. */
+#include "kafka_rig.h"
+
+/* Every produce request is answered with this until rig_heal. */
+static void rig_break(struct rig *rig, rd_kafka_resp_err_t error)
+{
+    rd_kafka_resp_err_t errors[400];
+
+    for (size_t i = 0; i < ARRAY_LEN(errors); i++)
+        errors[i] = error;
+    rd_kafka_mock_push_request_errors_array(rig->cluster, PRODUCE, ARRAY_LEN(errors), errors);
+}
+
+static void rig_heal(struct rig *rig)
+{
+    rd_kafka_mock_clear_request_errors(rig->cluster, PRODUCE);
+}
+
+/* NOT_ENOUGH_REPLICAS gives no report: librdkafka tries on and on. */
+static void test_a_silent_probe_holds_nobody_up(void **state)
+{
+    struct rig *rig = *state;
+
+    rig_add(rig, "orders", "k", "1");
+    assert_int_equal(rig_publish(rig, 10000), SETTLED);
+    rig_clear(rig);
+    rig_break(rig, RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS);
+    rig_add(rig, "orders", "k", "2")->probe = true;
+    int64_t start = clock_ms();
+    assert_int_equal(rig_publish(rig, 30000), SETTLED);
+    assert_in_range(clock_ms() - start, 1900, 5000);
+    assert_verdict_of(&rig->batch.events[0], VERDICT_PARK);
+    assert_string_equal(rig->batch.events[0].blame, "orders");
+    assert_non_null(strstr(rig->batch.events[0].reason, "no acknowledgement in time"));
+
+    rig_heal(rig);
+    rig_clear(rig);
+    rig_add(rig, "orders", "k", "2")->probe = true;
+    rig_add(rig, "orders", "k", "3");
+    assert_int_equal(rig_publish(rig, 10000), SETTLED);
+    assert_int_equal(count_verdict(rig, VERDICT_SENT), 2);
+    assert_log(rig, "orders", "1 2 3 ");
+}
+
+static void test_an_ordinary_batch_gets_all_its_time(void **state)
+{
+    struct rig *rig = *state;
+
+    rig_add(rig, "orders", "k", "1");
+    assert_int_equal(rig_publish(rig, 10000), SETTLED);
+    rig_clear(rig);
+    rig_break(rig, RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS);
+    rig_add(rig, "orders", "k", "2");
+    int64_t start = clock_ms();
+    assert_int_equal(rig_publish(rig, 4000), SETTLED);
+    assert_in_range(clock_ms() - start, 4000, 8000);
+    assert_verdict_of(&rig->batch.events[0], VERDICT_PARK);
+}
+
+#define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        RIG_TEST(test_a_silent_probe_holds_nobody_up),
+        RIG_TEST(test_an_ordinary_batch_gets_all_its_time),
+    };
+    return RUN_TESTS(tests);
+}
