@@ -34,7 +34,7 @@ static const struct setting promises[] = {
 
 bool outage_is_sure(const struct outage *outage)
 {
-    return outage->certain || (outage->since && clock_ms() - outage->since >= OUTAGE_GRACE_MS);
+    return outage->since && clock_ms() - outage->since >= OUTAGE_GRACE_MS;
 }
 
 void outage_over(struct outage *outage)
@@ -50,17 +50,17 @@ const char *outage_text(const struct outage *outage)
 
 static void note_error(struct outage *outage, rd_kafka_resp_err_t code, const char *text)
 {
-    bool certain = code == RD_KAFKA_RESP_ERR__AUTHENTICATION || code == RD_KAFKA_RESP_ERR__SSL;
+    bool refused = code == RD_KAFKA_RESP_ERR__AUTHENTICATION || code == RD_KAFKA_RESP_ERR__SSL;
 
     if (code != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN)
         snprintf(outage->last, sizeof(outage->last), "%s", text);
-    if (!certain && code != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN)
+    if (!refused && code != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN)
         return;
     if (!outage->since)
         outage->since = clock_ms();
-    if (certain || !outage->certain)
+    if (refused || !outage->refused)
         snprintf(outage->reason, sizeof(outage->reason), "%s", outage->last[0] ? outage->last : text);
-    outage->certain |= certain;
+    outage->refused |= refused;
 }
 
 /* librdkafka's own lines are for people who debug librdkafka; what matters comes as an error event.

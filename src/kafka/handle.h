@@ -21,12 +21,13 @@
 /* What librdkafka's errors say about the brokers; outlives the handle that told it. */
 struct outage {
     int64_t since;    /* clock_ms of the first sign; 0: none */
-    bool certain;     /* authentication was refused: no reason to wait and see */
+    bool refused;     /* somebody did not let us in: that is the reason, not "all brokers are down" */
     char reason[512]; /* the true one where there is one, not "all brokers are down" */
     char last[512];   /* the last error of any broker */
 };
 
-/* Every broker gone for so long is an outage; a broker that only closed an idle connection is back before. */
+/* Every broker gone for so long is an outage; a broker that only closed an idle connection is back before. One that does
+ * not let us in may be one of many, so that alone says nothing yet: whoever finds the outage sure asks the cluster. */
 #define OUTAGE_GRACE_MS 2000
 bool outage_is_sure(const struct outage *outage);
 void outage_over(struct outage *outage);

@@ -16,7 +16,6 @@
 #define FATAL_BASE_MS 200
 #define FATAL_CAP_MS  5000
 #define FATAL_LOOK_MS 500 /* in which a broker that does not let an idempotent producer in says so */
-#define DOUBT_MS      250
 
 enum result publisher_new(const struct config *config, struct metrics *metrics, struct publisher **ret,
                           struct error *err)
@@ -61,16 +60,15 @@ int publisher_fd(const struct publisher *publisher)
     return publisher->fd;
 }
 
-/* All connections went away while nothing was on its way. A broker that closes idle ones is not away: asking once
- * makes librdkafka connect again, and the answer ends the doubt. */
-static void ask_back(struct publisher *publisher)
+bool publisher_ask_back(struct publisher *publisher, int timeout_ms)
 {
     const struct rd_kafka_metadata *metadata;
 
-    if (rd_kafka_metadata(publisher->handle->rk, 0, NULL, &metadata, DOUBT_MS) != 0)
-        return;
+    if (rd_kafka_metadata(publisher->handle->rk, 0, NULL, &metadata, timeout_ms) != 0)
+        return false;
     rd_kafka_metadata_destroy(metadata);
     outage_over(&publisher->outage);
+    return true;
 }
 
 void publisher_poll(struct publisher *publisher)
@@ -84,8 +82,10 @@ void publisher_poll(struct publisher *publisher)
     if (!publisher->handle)
         return;
     handle_serve(publisher->handle, 0);
+    /* All connections went away while nothing was on its way. A broker that closes idle ones is not away: asking makes
+     * librdkafka connect again. */
     if (outage->since && !outage_is_sure(outage) && publisher->handle->out == 0)
-        ask_back(publisher);
+        publisher_ask_back(publisher, clock_left_ms(outage->since + OUTAGE_GRACE_MS));
 }
 
 const char *publisher_away(const struct publisher *publisher)
@@ -163,7 +163,7 @@ void publisher_blame_outage(struct publisher *publisher)
 {
     const char *text = outage_text(&publisher->outage);
 
-    if (publisher->outage.certain)
+    if (publisher->outage.refused)
         publisher_blame_world(publisher, "%s", text);
     else
         publisher_blame_world(publisher, "no broker answers: %s", text);
@@ -275,7 +275,7 @@ static void begin(struct publisher *publisher, size_t n, bool ordered)
     publisher->world = publisher->answers = false;
     streams_clear(&publisher->blocked);
     topics_trim(&publisher->topics);
-    if (publisher->outage.since && !publisher->outage.certain)
+    if (publisher->outage.since)
         publisher->outage.since = clock_ms(); /* connections may come back when they are needed */
     if (n > publisher->cap) {
         publisher->messages = mem_grow(publisher->messages, n, sizeof(*publisher->messages));

@@ -29,11 +29,11 @@ void publisher_free(struct publisher *publisher); /* NULL-safe; bounded: purges,
 /* Becomes readable when publisher_poll has something to do. For poll(2). */
 int publisher_fd(const struct publisher *publisher);
 
-/* Serves reports and errors without waiting; only when every connection went away while idle it asks back, for a quarter
- * of a second at most. */
+/* Serves reports and errors without waiting; only when every connection went away while idle it asks back, for two seconds
+ * at most. */
 void publisher_poll(struct publisher *publisher);
 
-/* Are all brokers away for two seconds, or is authentication refused? Then the reason, the true one as librdkafka's
+/* Are all brokers away for two seconds, or do they not let us in? Then the reason, the true one as librdkafka's
  * error events tell it; else NULL. */
 const char *publisher_away(const struct publisher *publisher);
 

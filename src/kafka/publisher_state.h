@@ -53,6 +53,10 @@ void publisher_blame_world(struct publisher *publisher, const char *format, ...)
 
 void publisher_blame_outage(struct publisher *publisher); /* with the reason that librdkafka told */
 
+/* The errors of one broker, or a token that could not be renewed, look like an outage: does the cluster answer all the
+ * same? Then it is none. There must be a handle. */
+bool publisher_ask_back(struct publisher *publisher, int timeout_ms);
+
 /* The headers of a message into publisher->headers. REJECT: its event is DEAD, err says why. */
 enum result publisher_build_headers(struct publisher *publisher, const struct message *message,
                                     struct error *err) CHECK_RESULT;

@@ -11,6 +11,7 @@
 #define INFLIGHT_MS 3000 /* a fatal error: what is in flight may still be acknowledged */
 #define PURGE_MS    2000 /* purged messages come back at once; librdkafka's threads need a turn */
 #define QUESTION_MS 2000 /* after the deadline: does the cluster answer? */
+#define DOUBT_MS    1000 /* under way: is it an outage? */
 #define PROBE_MS    2000 /* that a probe gets when all else has reported: nobody waits longer for a parked topic */
 
 static bool is_gone(const struct publisher_watch *watch)
@@ -49,7 +50,7 @@ static enum wait_end wait_round(struct publisher *publisher, struct handle *hand
         int left = clock_left_ms(deadline);
         if (handle->fatal)
             return WAIT_FATAL;
-        if (outage_is_sure(&publisher->outage))
+        if (outage_is_sure(&publisher->outage) && !publisher_ask_back(publisher, DOUBT_MS))
             return WAIT_AWAY;
         if (left == 0)
             return WAIT_DEADLINE;

@@ -311,3 +311,47 @@ def test_topics_that_wait_for_each_other(db, kafka, topic, start, judge, seen):
     db.wait_settled(None, daemon)
     check_innocent(db)
     seen(judge(a, b).check())
+
+
+def leader_of(kafka, topic):
+    """The node that leads its first partition, or None: a broker may hear of a topic later than another."""
+    found = kafka.admin.list_topics(topic, timeout=10).topics[topic].partitions
+    return found[0].leader if 0 in found and found[0].leader >= 0 else None
+
+
+@fault("one broker of two does not know our password", how="another password in its configuration, restarted; its topic and one of the other broker flow",
+       promise="the daemon stays ready; the topic that it leads is parked, the other flows; drained in order when it is mended")
+def test_one_broker_refuses_us(db, new_kafka, serve, judge, seen):
+    kafka = new_kafka(brokers=2, users={"relay": "the-relay-password"}, heap=192)
+    kafka.allow()
+    topics = {}  # node → a topic that lives there alone
+    while len(topics) < 2:
+        name = kafka.create_topic(f"topic-{len(topics)}-{time.monotonic_ns()}", partitions=1, replicas=1)
+        topics.setdefault(wait_until(lambda: leader_of(kafka, name), "it has a leader"), name)
+    good, bad = topics[1], topics[2]
+    odd = kafka.brokers[1]
+    right = odd.config.read_text()
+
+    def restart(text):
+        odd.kill()
+        odd.config.write_text(text)
+        odd.start()
+        kafka.wait_ready()
+        wait_until(lambda: all(kafka._has_leaders(name, 1) for name in topics.values()), "the topics have leaders")
+
+    restart(right.replace("the-relay-password", "another-password"))
+    daemon, window = serve(db, kafka=kafka, secrets=kafka.users.values(), OUTBOX_DELIVERY_TIMEOUT="5s", **kafka.sasl("relay"), **SETTINGS)
+    writer.bulk(db.conn, bad, 100, keys=10)
+    wait_until(lambda: db.value("SELECT count(*) FROM outbox_parked_topics WHERE topic = %s", bad), "its topic is parked")
+    with flow(db, good):
+        ready = []
+        for _ in range(100):
+            ready.append(window.get("/readyz")[0])
+            time.sleep(0.1)
+        wait_flowing(db)
+    assert set(ready) == {200}
+    assert not [line for _, message, line in daemon.lines() if "Kafka is back" in message]
+    restart(right)
+    db.wait_settled(None, daemon)
+    check_innocent(db)
+    seen(f"{judge(good, bad, kafka=kafka).check(duplicates=IN_FLIGHT)}; ready all the time")
