@@ -57,14 +57,17 @@ enum settled {
  * Bad events (topic name, headers, size) become VERDICT_DEAD here. A full queue is polled and gone on with. Topics are
  * asked for by metadata before their first message: a missing or forbidden one is VERDICT_PARK at once.
  * settle: waits until each has its verdict, for probes alone at most two seconds, at most until `deadline` (clock_ms) and
- * some seconds in which it asks whether the cluster or a topic is at fault and gets back what is out; isolates suspects; replaces the handle where need be.
+ * PUBLISHER_GIVE_UP_MS, in which it asks whether the cluster or a topic is at fault and gets back what is out; isolates
+ * suspects; replaces the handle where need be.
  * After settle no report is out: the batch's memory may go. reasons are set on all but SENT and LEFT. */
+#define PUBLISHER_GIVE_UP_MS 5000
 void publisher_send(struct publisher *publisher, struct batch *batch, int64_t deadline);
 enum settled publisher_settle(struct publisher *publisher, struct batch *batch, int64_t deadline,
                               const struct publisher_watch *watch, struct error *err) CHECK_RESULT;
 
 /* Copies of events that become DEAD go to OUTBOX_DEAD_TOPIC with headers outbox_error and outbox_topic. Returns how many
- * could not be sent; it holds up nothing longer than until `deadline`. */
+ * could not be sent; it holds up nothing longer than until `deadline` and PUBLISHER_BURY_MS. */
+#define PUBLISHER_BURY_MS 1000
 size_t publisher_bury(struct publisher *publisher, struct event *const *dead, size_t n, int64_t deadline);
 
 /* For run and check: does the librdkafka in use have traps with these settings (SCRAM before 2.6.1)? NULL: none known. */

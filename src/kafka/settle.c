@@ -8,11 +8,14 @@
 #include "verdicts.h"
 
 #define SLICE_MS    25   /* between two looks at the watch, the deadline and the outage */
-#define INFLIGHT_MS 3000 /* a fatal error: what is in flight may still be acknowledged */
-#define PURGE_MS    2000 /* purged messages come back at once; librdkafka's threads need a turn */
+#define INFLIGHT_MS 2000 /* a fatal error: what is in flight may still be acknowledged */
+#define PURGE_MS    1000 /* purged messages come back at once; librdkafka's threads need a turn */
 #define QUESTION_MS 2000 /* after the deadline: does the cluster answer? */
 #define DOUBT_MS    1000 /* under way: is it an outage? */
 #define PROBE_MS    2000 /* that a probe gets when all else has reported: nobody waits longer for a parked topic */
+
+_Static_assert(QUESTION_MS + INFLIGHT_MS + PURGE_MS <= PUBLISHER_GIVE_UP_MS, "settle ends in time");
+_Static_assert(PURGE_MS <= PUBLISHER_BURY_MS, "a burial ends in time");
 
 static bool is_gone(const struct publisher_watch *watch)
 {
@@ -41,6 +44,7 @@ static enum wait_end wait_round(struct publisher *publisher, struct handle *hand
 {
     bool hurry = false;
 
+    handle_flush(handle, SLICE_MS); /* they get a chance, however late it is */
     while (handle->out) {
         if (!hurry && only_probes_are_out(publisher)) {
             hurry = true;
@@ -109,12 +113,18 @@ static void note_fatal(struct publisher *publisher, const struct handle *handle)
         publisher_blame_world(publisher, "the Kafka producer failed: %s", handle->fatal_text);
 }
 
+/* Copies for the dead topic are under way: nobody asks whose fault it is when one fails. */
+static bool is_burial(const struct publisher *publisher)
+{
+    return publisher->n > 0 && publisher->messages[0].copy;
+}
+
 /* After a wait that did not go well: gets back what is out, notes whose fault it was, drops the handle. */
 static void give_up(struct publisher *publisher, struct handle *handle, enum wait_end end)
 {
-    if (end == WAIT_DEADLINE)
+    if (end == WAIT_DEADLINE && !is_burial(publisher))
         question_cluster(publisher, handle);
-    if (handle->out && handle->fatal) {
+    if (handle->out && handle->fatal && !is_burial(publisher)) {
         handle_purge(handle, false);
         collect(handle, INFLIGHT_MS);
     }

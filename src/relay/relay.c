@@ -34,6 +34,12 @@
 #define BREAKER_CAP_MS     5000 /* a pause costs nothing, and recovery must not wait for minutes */
 #define BURY_TIMEOUT_MS    5000
 
+/* A batch has one deadline, OUTBOX_DELIVERY_TIMEOUT after its claim. What follows it must be over before PostgreSQL ends the
+ * transaction for being idle, 10 s after the deadline: settle's end, copies for the dead topic, and 2 s to spare. */
+#define LAST_BURIAL_MS (PUBLISHER_GIVE_UP_MS + 2000)
+#define AFTERWARDS_MS  (LAST_BURIAL_MS + PUBLISHER_BURY_MS)
+_Static_assert(AFTERWARDS_MS <= 8000, "a batch ends before its transaction");
+
 struct relay {
     struct crew *crew;
     const struct config *config;
@@ -44,6 +50,7 @@ struct relay {
     struct publisher *publisher; /* NULL: not built */
     struct claim claim;
     struct batch batch;
+    int64_t deadline;   /* of the batch, clock_ms */
     struct marks marks; /* queued in the pipeline, their answers not read yet */
     bool marks_queued;
     int64_t marks_at; /* clock_us when they were queued */
@@ -261,8 +268,9 @@ static struct step claim_step(struct relay *relay)
 
 static struct step publish_step(struct relay *relay)
 {
-    crew_beat(relay->crew, relay->worker, relay->config->delivery_timeout);
-    publisher_send(relay->publisher, &relay->batch, clock_ms() + relay->config->delivery_timeout);
+    relay->deadline = clock_ms() + relay->config->delivery_timeout;
+    crew_beat(relay->crew, relay->worker, relay->config->delivery_timeout + AFTERWARDS_MS);
+    publisher_send(relay->publisher, &relay->batch, relay->deadline);
     return NEXT(settle_step);
 }
 
@@ -274,7 +282,8 @@ static void bury(struct relay *relay)
         if (event_dies(&relay->batch.events[i]))
             dead[n++] = &relay->batch.events[i];
     if (n > 0) {
-        size_t lost = publisher_bury(relay->publisher, dead, n, clock_ms() + BURY_TIMEOUT_MS);
+        int64_t deadline = clock_ms() + BURY_TIMEOUT_MS, last = relay->deadline + LAST_BURIAL_MS;
+        size_t lost = publisher_bury(relay->publisher, dead, n, deadline < last ? deadline : last);
         if (lost > 0)
             log_topic(LOG_LEVEL_WARNING, relay->config->dead_topic, "could not send %zu of %zu copies of dead events",
                       lost, n);
@@ -299,9 +308,7 @@ static struct step settle_step(struct relay *relay)
 {
     int64_t start = clock_ms();
     const struct publisher_watch watch = {pg_socket(relay->pg), pg_gone, relay->pg};
-    int64_t deadline = start + relay->config->delivery_timeout;
-    crew_beat(relay->crew, relay->worker, relay->config->delivery_timeout);
-    switch (publisher_settle(relay->publisher, &relay->batch, deadline, &watch, &relay->err)) {
+    switch (publisher_settle(relay->publisher, &relay->batch, relay->deadline, &watch, &relay->err)) {
     case SETTLED_GONE:
         error_retry(&relay->err, "PostgreSQL ended the connection");
         return disconnect(relay);

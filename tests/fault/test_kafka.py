@@ -355,3 +355,24 @@ def test_one_broker_refuses_us(db, new_kafka, serve, judge, seen):
     db.wait_settled(None, daemon)
     check_innocent(db)
     seen(f"{judge(good, bad, kafka=kafka).check(duplicates=IN_FLIGHT)}; ready all the time")
+
+
+@fault("a batch takes all its time", how="the hand-over sleeps nearly as long as OUTBOX_DELIVERY_TIMEOUT; then a topic gives no report",
+       promise="one deadline for the batch: marked before PostgreSQL ends the transaction, nothing sent again")
+def test_one_deadline(db, three, start, judge, seams, seen):
+    strict = three.create_topic("strict-in-time", partitions=1, replicas=2, min_insync_replicas=2)
+    topic = three.create_topic("free-in-time", replicas=3)
+    nodes = three.admin.list_topics(strict, timeout=10).topics[strict].partitions[0].replicas
+    [other, *_] = [three.brokers[n - 1] for n in nodes if n != leader_of(three, strict)]
+    other.kill()
+    wait_until(lambda: len(three.admin.list_topics(timeout=10).brokers) == 2, "the broker counts as gone")
+    writer.bulk(db.conn, topic, 100, keys=10)
+    writer.bulk(db.conn, strict, 10, keys=5)
+    daemon = start(db, build=seams, kafka=three, OUTBOX_WORKERS=1, OUTBOX_DELIVERY_TIMEOUT="14s",
+                   OUTBOXD_SEAM="half-published:1:sleep13000")
+    wait_until(lambda: sent(db) == 100, lambda: f"{sent(db)} of 100 sent", 40)
+    wait_until(lambda: db.value("SELECT count(*) FROM outbox_parked_topics") == 1, "the other topic is parked")
+    assert not [line for _, message, line in daemon.lines() if "PostgreSQL ended" in message]
+    db.execute("DELETE FROM outbox_events WHERE topic = %s", strict)
+    db.execute("DELETE FROM rig.ledger WHERE topic = %s", strict)
+    seen(judge(topic, kafka=three).check())
