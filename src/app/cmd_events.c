@@ -185,9 +185,6 @@ static enum result preview(struct pg *pg, struct events_change *change, const ch
                            struct error *err)
 {
     struct events_filter filter = *change->filter;
-    if (filter.kinds == 0)
-        filter.kinds = EVENTS_FAILED | EVENTS_DEAD;
-    filter.kinds &= EVENTS_FAILED | EVENTS_DEAD | EVENTS_HELD;
     if (filter.limit == 0)
         filter.limit = LIST_LIMIT;
     _cleanup_(rows_cleanup) struct rows *rows = NULL;
@@ -244,7 +241,9 @@ static enum result act(struct pg *pg, const struct config *config, const char *a
         return list(pg, filter, json, err);
     if (str_eq(action, "show"))
         return events_show_one(pg, arguments->operands[1], config->on_dead == ON_DEAD_BLOCK, json, err);
-    struct events_change change = {.discard = str_eq(action, "discard"), .batch_size = CHANGE_BATCH, .filter = filter};
+    const struct events_filter to_change = events_to_change(filter);
+    struct events_change change = {
+        .discard = str_eq(action, "discard"), .batch_size = CHANGE_BATCH, .filter = &to_change};
     if (option_given(arguments, "--dry-run"))
         return preview(pg, &change, action, json, err);
     _cleanup_(str_free) char *words = describe(arguments);

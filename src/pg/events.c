@@ -12,22 +12,13 @@
 #define LOCK_SLICE_MS "2000" /* then say so, and wait again */
 #define LOCK_TRIES    60
 
-/* "FAILED" to change means refused: a follower that was released and is on its way never failed by itself. An id names the
- * row, so there it cannot be meant by accident. */
-#define REFUSED " AND (retry_after IS NOT NULL OR retry_count > 0)"
-
-static void add_where(struct question *question, const struct events_part *part, const struct events_filter *filter)
+struct events_filter events_to_change(const struct events_filter *filter)
 {
-    question_add(question, part->predicate);
-    if (part->kind == EVENTS_FAILED && filter->id == NULL)
-        question_add(question, REFUSED);
-    filter_conditions(question, filter, part->lists);
-}
-
-static bool concerns(const struct events_part *part, const struct events_filter *filter)
-{
-    unsigned kinds = filter->kinds ? filter->kinds : EVENTS_FAILED | EVENTS_DEAD;
-    return kinds & part->kind & (EVENTS_FAILED | EVENTS_HELD | EVENTS_DEAD);
+    struct events_filter ret = *filter;
+    ret.kinds =
+        filter->kinds ? filter->kinds & (EVENTS_FAILED | EVENTS_HELD | EVENTS_DEAD) : EVENTS_FAILED | EVENTS_DEAD;
+    ret.to_change = true;
+    return ret;
 }
 
 /* --- how many, and where --- */
@@ -40,7 +31,7 @@ static enum result count_part(struct pg *pg, const struct events_part *part, con
     filter_lanes(&question, filter);
     question_add(&question,
                  " CROSS JOIN LATERAL (SELECT count(*) AS n FROM @.outbox_events e WHERE e.lane = l.lane AND ");
-    add_where(&question, part, filter);
+    filter_part(&question, part, filter);
     question_add(&question, ") c WHERE n > 0");
     _cleanup_(rows_cleanup) struct rows *rows = NULL;
     enum result result = question_ask(&question, pg, &rows, err);
@@ -55,7 +46,7 @@ static enum result count_lanes(struct pg *pg, const struct events_filter *filter
 {
     enum result result = OK;
     for (size_t i = 0; result == OK && i < n_events_parts; i++)
-        if (concerns(&events_parts[i], filter))
+        if (filter->kinds & events_parts[i].kind)
             result = count_part(pg, &events_parts[i], filter, ret_lanes, err);
     return result;
 }
@@ -101,6 +92,14 @@ struct place {
     int64_t seq;
 };
 
+/* What a batch may change: the next rows of a part, or events that were picked before. */
+struct portion {
+    int lane;
+    const struct events_part *part; /* NULL: by ids */
+    struct place place;
+    const char *ids; /* an array */
+};
+
 static void place_clear(struct place *place)
 {
     str_free(&place->topic);
@@ -108,12 +107,13 @@ static void place_clear(struct place *place)
     place->set = false;
 }
 
-static void add_place(struct question *question, const struct events_part *part, const struct place *place)
+static void add_place(struct question *question, const struct portion *portion)
 {
+    const struct place *place = &portion->place;
     if (!place->set)
         return;
-    question_add(question, part->topic_first ? " AND (topic, " KEY ", seq) > (" : " AND (" KEY ", seq) > (");
-    if (part->topic_first) {
+    question_add(question, portion->part->topic_first ? " AND (topic, " KEY ", seq) > (" : " AND (" KEY ", seq) > (");
+    if (portion->part->topic_first) {
         question_value(question, place->topic, "text");
         question_add(question, ", ");
     }
@@ -123,26 +123,55 @@ static void add_place(struct question *question, const struct events_part *part,
     question_add(question, ")");
 }
 
-/* Changes the rows that its own SELECT locked, and repeats their condition. ret: the rows, in the order of the index. */
-static enum result change_rows(struct pg *pg, const struct events_change *change, const struct events_part *part,
-                               int lane, int64_t limit, const struct place *place, struct rows **ret, struct error *err)
+static void add_next(struct question *question, const struct events_change *change, const struct portion *portion)
+{
+    filter_part(question, portion->part, change->filter);
+    add_place(question, portion);
+    question_add(question, " ORDER BY ");
+    question_add(question, portion->part->order);
+    question_add(question, " LIMIT ");
+    question_int(question, change->batch_size, "bigint");
+}
+
+/* A row may have changed since it was picked: it must still be of a kind to be changed. */
+static void add_kinds(struct question *question, const struct events_filter *filter)
+{
+    const char *glue = "(";
+    for (size_t i = 0; i < n_events_parts; i++) {
+        if (!(filter->kinds & events_parts[i].kind))
+            continue;
+        question_add(question, glue);
+        question_add(question, events_parts[i].predicate);
+        if (filter_wants_refused(&events_parts[i], filter))
+            question_add(question, REFUSED);
+        glue = " OR ";
+    }
+    question_add(question, ")");
+}
+
+static void add_picked(struct question *question, const struct events_change *change, const struct portion *portion)
+{
+    question_add(question, "e.id = ANY (");
+    question_value(question, portion->ids, "text[]");
+    question_add(question, ") AND ");
+    add_kinds(question, change->filter);
+}
+
+/* Changes the rows that its own SELECT locked, and repeats their condition. ret: the rows, of a part in the order of its index. */
+static enum result change_rows(struct pg *pg, const struct events_change *change, const struct portion *portion,
+                               struct rows **ret, struct error *err)
 {
     struct question question = {0};
     question_add(&question, "WITH picked AS MATERIALIZED (SELECT ctid, topic, routing_key, " KEY " AS key, seq "
                             "FROM @.outbox_events e WHERE e.lane = ");
-    question_int(&question, lane, "smallint");
+    question_int(&question, portion->lane, "smallint");
     question_add(&question, " AND ");
-    add_where(&question, part, change->filter);
-    add_place(&question, part, place);
-    question_add(&question, " ORDER BY ");
-    question_add(&question, part->order);
-    question_add(&question, " LIMIT ");
-    question_int(&question, limit, "bigint");
+    (portion->part ? add_next : add_picked)(&question, change, portion);
     question_add(&question, " FOR UPDATE SKIP LOCKED), changed AS (");
     question_add(&question, change->discard
                                 ? "DELETE FROM @.outbox_events WHERE "
                                 : "UPDATE @.outbox_events SET status = 2, retry_after = NULL, retry_count = 0 WHERE ");
-    question_add(&question, part->predicate);
+    add_kinds(&question, change->filter);
     question_add(&question,
                  " AND ctid = ANY (ARRAY(SELECT ctid FROM picked))) SELECT topic, routing_key, key, seq FROM picked");
     enum result result = question_ask(&question, pg, ret, err);
@@ -220,48 +249,78 @@ static enum result take_lane(struct pg *pg, const struct events_change *change, 
     }
 }
 
-static enum result change_batch(struct pg *pg, struct events_change *change, const struct events_part *part, int lane,
-                                int64_t limit, struct place *place, bool *ret_more, struct error *err)
+static enum result change_batch(struct pg *pg, struct events_change *change, struct portion *portion, bool *ret_more,
+                                struct error *err)
 {
     _cleanup_(rows_cleanup) struct rows *rows = NULL;
     int64_t freed = 0;
-    enum result result = take_lane(pg, change, lane, err);
+    enum result result = take_lane(pg, change, portion->lane, err);
     if (result == OK) /* a statement of its own: its snapshot is younger than the lock */
-        result = change_rows(pg, change, part, lane, limit, place, &rows, err);
+        result = change_rows(pg, change, portion, &rows, err);
     int n = result == OK ? rows_n(rows) : 0;
     if (result == OK && n > 0 && change->discard)
-        result = release(pg, change, lane, rows, &freed, err);
+        result = release(pg, change, portion->lane, rows, &freed, err);
     if (result == OK)
         result = pg_script(pg, "COMMIT", ANSWER_TIMEOUT_MS, err);
     if (result != OK)
         return result;
     change->changed += n;
     change->freed += freed;
-    *ret_more = n == limit;
+    *ret_more = n == change->batch_size;
     if (n > 0) {
-        place_clear(place);
-        *place = (struct place){true, str_dup(rows_text(rows, n - 1, 0)), str_dup(rows_text(rows, n - 1, 2)),
-                                rows_int(rows, n - 1, 3)};
+        place_clear(&portion->place);
+        portion->place = (struct place){true, str_dup(rows_text(rows, n - 1, 0)), str_dup(rows_text(rows, n - 1, 2)),
+                                        rows_int(rows, n - 1, 3)};
     }
     report(change, -1);
     return OK;
 }
 
+/* All that the filter wants, part by part. */
 static enum result change_lane(struct pg *pg, struct events_change *change, int lane, struct error *err)
 {
     enum result result = OK;
     for (size_t i = 0; result == OK && i < n_events_parts; i++) {
-        struct place place = {0};
-        bool more = concerns(&events_parts[i], change->filter);
-        while (result == OK && more) {
-            int64_t limit = change->batch_size;
-            if (change->filter->limit > 0 && change->filter->limit - change->changed < limit)
-                limit = change->filter->limit - change->changed;
-            if (limit <= 0)
-                break;
-            result = change_batch(pg, change, &events_parts[i], lane, limit, &place, &more, err);
-        }
-        place_clear(&place);
+        struct portion portion = {.lane = lane, .part = &events_parts[i]};
+        bool more = change->filter->kinds & portion.part->kind;
+        while (result == OK && more)
+            result = change_batch(pg, change, &portion, &more, err);
+        place_clear(&portion.place);
+    }
+    return result;
+}
+
+/* --- with a limit --- */
+
+/* The ids of the lane from row *at on, one batch at most; *at moves behind them. None: data is NULL. */
+static struct strbuf take_ids(const struct rows *picked, int lane, int most, int *at)
+{
+    struct strbuf ids = {0};
+    for (; *at < rows_n(picked) && most > 0; (*at)++) {
+        if (rows_int(picked, *at, 1) != lane)
+            continue;
+        if (ids.data == NULL)
+            pg_array_begin(&ids);
+        pg_array_text(&ids, rows_text(picked, *at, 0));
+        most--;
+    }
+    if (ids.data != NULL)
+        pg_array_end(&ids);
+    return ids;
+}
+
+static enum result change_picked(struct pg *pg, struct events_change *change, const struct rows *picked, int lane,
+                                 struct error *err)
+{
+    enum result result = OK;
+    for (int at = 0; result == OK && at < rows_n(picked);) {
+        struct strbuf ids = take_ids(picked, lane, change->batch_size, &at);
+        struct portion portion = {.lane = lane, .ids = ids.data};
+        bool ignored;
+        if (ids.data != NULL)
+            result = change_batch(pg, change, &portion, &ignored, err);
+        place_clear(&portion.place);
+        strbuf_done(&ids);
     }
     return result;
 }
@@ -277,9 +336,17 @@ static enum result who(struct pg *pg, struct events_change *change, struct error
     return result;
 }
 
-static enum result survey(struct pg *pg, struct events_change *change, int64_t lanes[LANES], struct error *err)
+/* How many there are, and in which lanes; with a limit, which ones. */
+static enum result survey(struct pg *pg, struct events_change *change, int64_t lanes[LANES], struct rows **ret_picked,
+                          struct error *err)
 {
     enum result result = who(pg, change, err);
+    if (result == OK && change->filter->limit > 0) {
+        result = events_pick(pg, change->filter, ret_picked, err);
+        if (result == OK)
+            change->matched = rows_n(*ret_picked);
+        return result;
+    }
     if (result == OK)
         result = pg_script(pg,
                            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = '30s'; "
@@ -291,15 +358,14 @@ static enum result survey(struct pg *pg, struct events_change *change, int64_t l
         result = pg_script(pg, "COMMIT", 10000, err);
     for (int lane = 0; lane < LANES; lane++)
         change->matched += lanes[lane];
-    if (change->filter->limit > 0 && change->matched > change->filter->limit)
-        change->matched = change->filter->limit;
     return result;
 }
 
 enum result events_count(struct pg *pg, struct events_change *change, struct error *err)
 {
+    _cleanup_(rows_cleanup) struct rows *picked = NULL;
     int64_t lanes[LANES] = {0};
-    enum result result = survey(pg, change, lanes, err);
+    enum result result = survey(pg, change, lanes, &picked, err);
     if (result == OK && !change->discard)
         result = probe(pg, change, true, &change->probes, err);
     return result;
@@ -307,11 +373,15 @@ enum result events_count(struct pg *pg, struct events_change *change, struct err
 
 enum result events_apply(struct pg *pg, struct events_change *change, struct error *err)
 {
+    _cleanup_(rows_cleanup) struct rows *picked = NULL;
     int64_t lanes[LANES] = {0};
-    enum result result = survey(pg, change, lanes, err);
-    for (int lane = 0; result == OK && lane < LANES; lane++)
-        if (lanes[lane] > 0)
+    enum result result = survey(pg, change, lanes, &picked, err);
+    for (int lane = 0; result == OK && lane < LANES; lane++) {
+        if (picked != NULL)
+            result = change_picked(pg, change, picked, lane, err);
+        else if (lanes[lane] > 0)
             result = change_lane(pg, change, lane, err);
+    }
     if (result == OK && !change->discard)
         result = probe(pg, change, false, &change->probes, err);
     return result;

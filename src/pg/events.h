@@ -2,7 +2,8 @@
  *
  * A change keeps the rule that everybody keeps who touches an unfinished or DEAD row: it holds the row of the event's lane
  * first. It waits for one lane at a time, changes a batch, commits, and goes on behind the last row it changed, so that an
- * event that fails again meanwhile is not changed twice. NEW and SENT rows are never touched, and no row returns to
+ * event that fails again meanwhile is not changed twice. With a limit it first picks the oldest events of all lanes, as
+ * events_list shows them, and changes these. NEW and SENT rows are never touched, and no row returns to
  * status 0. The claim stays the only gate: a row that was retried too early is held again. */
 #ifndef OUTBOXD_EVENTS_H
 #define OUTBOXD_EVENTS_H
@@ -27,7 +28,8 @@ struct events_filter {
     const char *key, *tenant, *id;
     const char *since; /* RFC 3339; NULL: none */
     int64_t since_ms;  /* or so long ago; 0: none */
-    int64_t limit;     /* at most so many events; 0: no limit */
+    int64_t limit;     /* at most so many events, the oldest; 0: no limit */
+    bool to_change;    /* what a change would touch: FAILED means refused */
 };
 
 /* The columns of events_list without `json`. */
@@ -47,6 +49,10 @@ enum {
 enum result events_list(struct pg *pg, const struct events_filter *filter, bool json, struct rows **ret,
                         struct error *err) CHECK_RESULT;
 
+/* The ids and lanes (0, 1) of the same events, in the same order. */
+enum result events_pick(struct pg *pg, const struct events_filter *filter, struct rows **ret,
+                        struct error *err) CHECK_RESULT;
+
 /* One event and what it waits for: names and texts of its columns (0, 1), `json` as above. No row: there is no such event. */
 struct events_view {
     struct rows *fields; /* name, text; a line each */
@@ -62,7 +68,7 @@ void events_view_done(struct events_view *view);
 struct events_change {
     bool discard; /* else retry */
     int batch_size;
-    const struct events_filter *filter;
+    const struct events_filter *filter; /* of events_to_change */
     /* Called now and then; waiting_for: the lane that somebody else holds, -1: none. May be NULL. */
     void (*progress)(const struct events_change *change, int waiting_for);
     void *arg;
@@ -74,6 +80,9 @@ struct events_change {
     int64_t probes; /* parked topics whose probe is due now */
     char user[64];  /* who did it, in PostgreSQL's eyes */
 };
+
+/* What a change with this filter touches, as a filter to look at. */
+struct events_filter events_to_change(const struct events_filter *filter);
 
 /* Counts only: `matched` and `probes`. */
 enum result events_count(struct pg *pg, struct events_change *change, struct error *err) CHECK_RESULT;

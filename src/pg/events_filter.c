@@ -90,3 +90,16 @@ void filter_conditions(struct question *question, const struct events_filter *fi
         question_int(question, filter->since_ms, "bigint");
     }
 }
+
+bool filter_wants_refused(const struct events_part *part, const struct events_filter *filter)
+{
+    return filter->to_change && part->kind == EVENTS_FAILED && filter->id == NULL;
+}
+
+void filter_part(struct question *question, const struct events_part *part, const struct events_filter *filter)
+{
+    question_add(question, part->predicate);
+    if (filter_wants_refused(part, filter))
+        question_add(question, REFUSED);
+    filter_conditions(question, filter, part->lists);
+}

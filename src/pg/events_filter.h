@@ -36,7 +36,15 @@ extern const size_t n_events_parts;
 /* "(SELECT ... lane) l": every lane, or that of the key. */
 void filter_lanes(struct question *question, const struct events_filter *filter);
 
-/* " AND ..." for all that the filter names, on the row e; `lists`: rows may have a list of topics. */
+/* The part's rows e that the filter wants: its predicate, and " AND ..." for all that the filter names. */
+void filter_part(struct question *question, const struct events_part *part, const struct events_filter *filter);
+
+/* The same without the part's predicate; `lists`: rows may have a list of topics. */
 void filter_conditions(struct question *question, const struct events_filter *filter, bool lists);
+
+/* "FAILED" to change means refused: a follower that was released and is on its way never failed by itself. An id names the
+ * row, so there it cannot be meant by accident. */
+bool filter_wants_refused(const struct events_part *part, const struct events_filter *filter);
+#define REFUSED " AND (retry_after IS NOT NULL OR retry_count > 0)"
 
 #endif

@@ -36,8 +36,7 @@ static void add_held_part(struct question *question, const struct events_part *p
                  "e.topic > step.topic AND " HELD " ORDER BY topic LIMIT 1) FROM step WHERE step.topic IS NOT NULL) "
                  "SELECT e.* FROM step l CROSS JOIN LATERAL (SELECT e.* FROM @.outbox_events e WHERE e.lane = l.lane "
                  "AND e.topic = l.topic AND ");
-    question_add(question, part->predicate);
-    filter_conditions(question, filter, false);
+    filter_part(question, part, filter);
     question_add(question, " ORDER BY seq");
     add_limit(question, filter);
     question_add(question, ") e WHERE l.topic IS NOT NULL)");
@@ -48,8 +47,7 @@ static void add_part(struct question *question, const struct events_part *part, 
     question_add(question, "(SELECT e.* FROM ");
     filter_lanes(question, filter);
     question_add(question, " CROSS JOIN LATERAL (SELECT e.* FROM @.outbox_events e WHERE e.lane = l.lane AND ");
-    question_add(question, part->predicate);
-    filter_conditions(question, filter, part->lists);
+    filter_part(question, part, filter);
     question_add(question, " ORDER BY seq");
     add_limit(question, filter);
     question_add(question, ") e)");
@@ -113,18 +111,17 @@ static void add_parts(struct question *question, const struct events_filter *fil
     }
 }
 
-enum result events_list(struct pg *pg, const struct events_filter *filter, bool json, struct rows **ret,
-                        struct error *err)
+static enum result list(struct pg *pg, const struct events_filter *filter, const char *columns, const char *end,
+                        struct rows **ret, struct error *err)
 {
     struct question question = {0};
     unsigned kinds = filter->kinds ? filter->kinds : EVENTS_ANY;
-    question_add(&question, json ? "SELECT row_to_json(j) FROM (SELECT " JSON_COLUMNS " FROM ("
-                                 : "SELECT " TABLE_COLUMNS " FROM (");
+    question_add(&question, columns);
+    question_add(&question, " FROM (");
     add_parts(&question, filter, kinds);
     question_add(&question, ") e ORDER BY status = 1, CASE WHEN status = 1 THEN -seq ELSE seq END");
     add_limit(&question, filter);
-    if (json)
-        question_add(&question, ") j");
+    question_add(&question, end);
     /* A plan made while the table was empty or never analysed must not read ten million rows. */
     enum result result =
         pg_script(pg,
@@ -137,6 +134,18 @@ enum result events_list(struct pg *pg, const struct events_filter *filter, bool 
     if (result == OK)
         result = pg_script(pg, "COMMIT", 10000, err);
     return result;
+}
+
+enum result events_list(struct pg *pg, const struct events_filter *filter, bool json, struct rows **ret,
+                        struct error *err)
+{
+    return json ? list(pg, filter, "SELECT row_to_json(j) FROM (SELECT " JSON_COLUMNS, ") j", ret, err)
+                : list(pg, filter, "SELECT " TABLE_COLUMNS, "", ret, err);
+}
+
+enum result events_pick(struct pg *pg, const struct events_filter *filter, struct rows **ret, struct error *err)
+{
+    return list(pg, filter, "SELECT id, lane", "", ret, err);
 }
 
 /* --- one event --- */

@@ -191,6 +191,34 @@ def test_limits_and_batches(db):
     assert db.value("SELECT count(*) FROM outbox_events WHERE status = 2 AND retry_after IS NULL AND retry_count = 0") == 3000
 
 
+@pytest.mark.parametrize("action", ["retry", "discard"])
+@pytest.mark.parametrize("limit", [1, 7, 30])
+def test_a_limit_takes_the_oldest_whatever_their_lanes(db, action, limit):
+    """What the dry run shows is what the change touches: the oldest of all lanes, DEAD or FAILED, plain or with a list."""
+    bulk(db.conn, "orders", 60, 20)
+    db.execute("UPDATE outbox_events SET status = 9 WHERE seq % 3 = 0")
+    db.execute("UPDATE outbox_events SET status = 2, retry_count = 1, retry_after = now() + interval '1 hour' WHERE seq % 3 = 1")
+    db.execute("UPDATE outbox_events SET routing_key = 'orders,audit' WHERE seq % 5 = 0")
+    before = dict(db.execute("SELECT id, e::text FROM outbox_events e"))
+    oldest = [id for (id,) in db.execute("SELECT id FROM outbox_events WHERE status <> 0 ORDER BY seq LIMIT %s", limit)]
+    dry = changed(db, action, "--all", "--limit", str(limit), "--dry-run")
+    assert [row["id"] for row in dry["events"]] == oldest and dry["matched"] == limit
+    outcome = changed(db, action, "--all", "--limit", str(limit))
+    assert outcome["matched"] == outcome["changed"] == limit
+    after = dict(db.execute("SELECT id, e::text FROM outbox_events e"))
+    assert {id for id in before if before[id] != after.get(id)} == set(oldest)
+
+
+def test_a_dry_run_leaves_out_what_no_change_touches(db):
+    """A follower that was released is FAILED in the table, but was never refused."""
+    released, refused = publish(db.conn, "orders", "a"), publish(db.conn, "orders", "b")
+    set_row(db, released, 2, None, 0)
+    set_row(db, refused, 2, None, 1)
+    dry = changed(db, "discard", "--topic", "orders", "--dry-run")
+    assert dry["matched"] == 1 and [row["id"] for row in dry["events"]] == [refused]
+    assert {row["id"] for row in listed(db, "--status", "failed")} == {released, refused}
+
+
 def test_waits_for_the_lane(db, five):
     """Whoever holds the lane is waited for, and nothing is changed before."""
     lane = db.value("SELECT lane FROM outbox_events LIMIT 1")
@@ -308,6 +336,6 @@ def test_cheap_on_a_large_table(db):
     for args in ([], ["--status", "held"], ["--status", "failed"], ["--status", "sent"], ["--topic", "t0"], ["--key", "k7"],
                  ["--tenant", "default"], ["--since", "1h"]):
         assert re.search("held|SENT|no events", events(db, "list", *args).stdout)
-    for args in (["retry", "--all"], ["retry", "--status", "held"], ["discard", "--topic", "t1"], ["retry", "--all", "--dry-run"]):
+    for args in (["retry", "--all", "--limit", "5"], ["retry", "--all"], ["retry", "--status", "held"], ["discard", "--topic", "t1"], ["retry", "--all", "--dry-run"]):
         changed(db, *args)
     assert scans() == 0
