@@ -25,6 +25,20 @@ int app_load_config(struct config *config)
     return EXIT_OK;
 }
 
+int app_load_kafka_config(struct config *config)
+{
+    struct error err = {0};
+    int code = app_load_config(config);
+
+    if (code != EXIT_OK || config_brokers(config))
+        return code;
+    error_fatal(&err, NO_BROKERS);
+    error_hint(&err, "set " BROKERS_REMEDY);
+    app_complain(&err);
+    config_done(config);
+    return EXIT_CONFIG;
+}
+
 int app_finish(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))

@@ -43,6 +43,9 @@ int cmd_version(int argc, char **argv);
  * why on stderr. */
 int app_load_config(struct config *config);
 
+/* The same for commands that work with Kafka for long: without its address they would wait for ever. */
+int app_load_kafka_config(struct config *config);
+
 /* Tells an error and its hint on stderr, for commands; the daemon logs instead. */
 void app_complain(const struct error *err);
 

@@ -62,7 +62,7 @@ int cmd_consume(int argc, char **argv)
         return app_usage("consume", "takes no arguments: settings are environment variables");
     struct config config;
     struct error err = {0};
-    int code = app_load_config(&config);
+    int code = app_load_kafka_config(&config);
     if (code != EXIT_OK)
         return code;
     struct window window = {.config = &config};

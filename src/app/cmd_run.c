@@ -54,7 +54,7 @@ int cmd_run(int argc, char **argv)
         return app_usage("run", "takes no arguments: settings are environment variables");
     struct config config;
     struct error err = {0};
-    int code = app_load_config(&config);
+    int code = app_load_kafka_config(&config);
     if (code != EXIT_OK)
         return code;
     struct window window = {0};

@@ -55,6 +55,12 @@ char *config_kafka_setting(const char *property);
 /* The value of a librdkafka property in `config`, NULL when it was not given. */
 const char *config_kafka(const struct config *config, const char *property);
 
+/* The addresses of the brokers, under either of librdkafka's names; NULL: not set. */
+const char *config_brokers(const struct config *config);
+#define BROKERS_SETTING "OUTBOX_KAFKA_BOOTSTRAP_SERVERS"
+#define NO_BROKERS      BROKERS_SETTING " is not set"
+#define BROKERS_REMEDY  BROKERS_SETTING "=<host:port>,<host:port>"
+
 /* Is the property's value one that must never be shown? */
 bool config_kafka_secret(const char *property);
 

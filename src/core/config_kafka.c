@@ -114,3 +114,9 @@ const char *config_kafka(const struct config *config, const char *property)
             return config->kafka[i].value;
     return NULL;
 }
+
+const char *config_brokers(const struct config *config)
+{
+    const char *brokers = config_kafka(config, "bootstrap.servers");
+    return brokers ? brokers : config_kafka(config, "metadata.broker.list");
+}

@@ -27,10 +27,8 @@ struct inspection {
 
 static const char *bootstrap(const struct inspection *inspection)
 {
-    const char *servers = config_kafka(inspection->config, "bootstrap.servers");
-    if (servers == NULL)
-        servers = config_kafka(inspection->config, "metadata.broker.list");
-    return servers ? servers : "<host:port>";
+    const char *brokers = config_brokers(inspection->config);
+    return brokers ? brokers : "<host:port>";
 }
 
 static const char *principal(const struct inspection *inspection)
@@ -138,12 +136,10 @@ static const struct rd_kafka_metadata *ask(struct inspection *inspection, rd_kaf
 
 static bool check_cluster(struct inspection *inspection)
 {
-    if (config_kafka(inspection->config, "bootstrap.servers") == NULL &&
-        config_kafka(inspection->config, "metadata.broker.list") == NULL) {
+    if (config_brokers(inspection->config) == NULL) {
         finding_remedy(finding_add(inspection->findings, FINDING_ERROR, "connection",
-                                   "the relay does not know where Kafka is",
-                                   "OUTBOX_KAFKA_BOOTSTRAP_SERVERS is not set"),
-                       "OUTBOX_KAFKA_BOOTSTRAP_SERVERS=<host:port>,<host:port>");
+                                   "the relay does not know where Kafka is", NO_BROKERS),
+                       BROKERS_REMEDY);
         return false;
     }
     const struct rd_kafka_metadata *metadata = ask(inspection, NULL);

@@ -115,6 +115,14 @@ class Config(unittest.TestCase):
         self.assertIn("hint: ", err)
         self.assertEqual(run("config", "--markdown", OUTBOX_WORKERS="many")[0], 0)  # the way out still works
 
+    def test_no_daemon_without_the_address_of_kafka(self):
+        consumer = {"OUTBOX_CONSUMER_GROUP": "g", "OUTBOX_CONSUMER_TOPICS": "t", "OUTBOX_CONSUMER_HANDLER": "h"}
+        for command in ("run", "consume"):
+            code, out, err = run(command, OUTBOX_DATABASE_URL="postgresql://127.0.0.1:1/x", OUTBOX_HTTP_LISTEN="off", **consumer)
+            self.assertEqual((code, out), (78, ""))
+            self.assertIn("OUTBOX_KAFKA_BOOTSTRAP_SERVERS is not set", err)
+            self.assertIn("OUTBOX_KAFKA_BOOTSTRAP_SERVERS=<host:port>", err)
+
     def test_no_secret_anywhere(self):
         secrets = {
             "OUTBOX_DATABASE_URL": f"postgresql://u:{CANARY}@h/db",
