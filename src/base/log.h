@@ -1,6 +1,7 @@
 /* One line an occurrence, on stderr: text, text with <N> syslog prefixes under journald, or JSON.
- * Safe on any thread. A line that repeats (same format string, worker and fields) within ten seconds is counted, and the
- * count appears with the next one as repeated=N. Never a payload, never a secret. */
+ * Safe on any thread. A line that repeats (same format, worker, fields and text; numbers and ids in the text do not count) within ten
+ * seconds is counted, and the count appears with the next one as repeated=N, or after these seconds by itself, with the last
+ * one's time. Never a payload, never a secret. */
 #ifndef OUTBOXD_LOG_H
 #define OUTBOXD_LOG_H
 
@@ -15,6 +16,7 @@ struct log_field { /* fields of one line: a NULL name ends the list */
 void log_setup(enum log_level level, bool json); /* once, before threads; syslog prefixes when JOURNAL_STREAM is set */
 void log_worker(int worker);                     /* this thread's lines carry worker=N; -1: none */
 bool log_enabled(enum log_level level);          /* is it worth preparing such a line? */
+void log_flush_old_repeats(void);                /* every second or so: say what was suppressed ten seconds ago */
 void log_flush_repeats(void);                    /* at exit: say what was suppressed */
 
 void log_write(enum log_level level, const struct log_field *fields, const char *format, ...)

@@ -205,9 +205,10 @@ static enum kept keep(struct keeper *keeper, struct error *err)
     }
     log_info("consuming");
     sdnotify("READY=1");
-    do
+    do {
         tell_systemd(keeper);
-    while (!nap(keeper, watchdog_ms > 0 && watchdog_ms / 3 < TICK_MS ? watchdog_ms / 3 : TICK_MS));
+        log_flush_old_repeats();
+    } while (!nap(keeper, watchdog_ms > 0 && watchdog_ms / 3 < TICK_MS ? watchdog_ms / 3 : TICK_MS));
     take_signal(keeper);
     duty_stop(&keeper->duty);
     sdnotify("STOPPING=1\nSTATUS=stopping: waiting for the batch in flight");

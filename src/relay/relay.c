@@ -56,6 +56,7 @@ struct relay {
     int64_t marks_at; /* clock_us when they were queued */
     bool more;        /* the last claim left something behind */
     bool woken;       /* another worker found more than it can take */
+    bool pg_out;      /* the connection was lost, or did not come about */
     bool kafka_out;   /* the breaker is open for Kafka: ask before the next claim */
     int64_t look_ms;
     int64_t no_probe_before; /* clock_ms */
@@ -100,9 +101,14 @@ static struct step connect_step(struct relay *relay)
         .session = session,
         .listen = relay->config->notify,
     };
-    if (pg_open(&options, &relay->pg, &relay->err) != OK)
+    if (pg_open(&options, &relay->pg, &relay->err) != OK) {
+        relay->pg_out = true;
         return NEXT(pause_step);
+    }
     log_debug("connected to PostgreSQL %d", pg_server_version(relay->pg));
+    if (relay->pg_out)
+        log_info("PostgreSQL is back");
+    relay->pg_out = false;
     return NEXT(relay->kafka_out ? pause_step : claim_step);
 }
 
@@ -110,6 +116,7 @@ static struct step connect_step(struct relay *relay)
 static struct step disconnect(struct relay *relay)
 {
     pg_close(TAKE(relay->pg));
+    relay->pg_out = true;
     crew_lanes(relay->crew, relay->worker, 0);
     batch_clear(&relay->batch);
     relay->marks_queued = false;

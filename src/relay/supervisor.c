@@ -193,9 +193,10 @@ static enum supervised supervise(struct crew *crew, int signal_fd, struct error 
         int64_t watchdog_ms = sdnotify_watchdog_ms();
         log_info("relaying with %d workers", crew->n);
         sdnotify("READY=1");
-        do
+        do {
             tell_systemd(crew);
-        while (!nap(signal_fd, watchdog_ms > 0 && watchdog_ms / 3 < TICK_MS ? watchdog_ms / 3 : TICK_MS));
+            log_flush_old_repeats();
+        } while (!nap(signal_fd, watchdog_ms > 0 && watchdog_ms / 3 < TICK_MS ? watchdog_ms / 3 : TICK_MS));
         take_signal(signal_fd);
     }
     crew_stop(crew);

@@ -88,6 +88,7 @@ def test_postgres_restarts(new_cluster, new_db, topic, start, kafka):
             db.conn.close()
             cluster.restart(mode)
     db.wait_settled(None, daemon)
+    daemon.wait_log("PostgreSQL is back")
     judge_all(kafka, db.conn, [topic]).check(duplicates=3 * 2 * 100)
 
 

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -112,12 +113,84 @@ static void repeats_are_counted(void **state)
     char *text = capture(write_repeats);
     assert_int_equal(count(text, "broker away"), 2); /* the first, and at the end what became of the rest */
     assert_non_null(strstr(text, "broker away, try 0\n"));
-    assert_non_null(strstr(text, "repeated=99 broker away, try 99\n"));
+    assert_non_null(strstr(text, " repeated=99 last=20"));
+    assert_non_null(strstr(text, "Z broker away, try 99\n"));
     assert_int_equal(count(text, "topic=a parked"), 1);
     assert_int_equal(count(text, "topic=b parked"), 1);
     assert_int_equal(count(text, "one thing"), 1);
     assert_int_equal(count(text, "another thing"), 1);
     assert_int_equal(count(text, "other place"), 2);
+}
+
+static void write_two_outages(void)
+{
+    log_setup(LOG_LEVEL_INFO, false);
+    log_worker(1);
+    for (int i = 0; i < 5; i++) {
+        log_warning("%s%s%s", "PostgreSQL ended the connection", "", "");
+        log_warning("%s%s%s", "Kafka is away: Connection refused", "; ", "start it");
+        log_warning("%s%s%s", "cannot mark: 01KXYZ8", "", "");
+    }
+    log_warning("%s%s%s", "cannot mark: 01KABC9", "", "");
+    log_worker(-1);
+    for (int level = LOG_LEVEL_ERROR; level <= LOG_LEVEL_WARNING; level++)
+        log_write((enum log_level)level, NULL, "the same words");
+}
+
+/* One format says different things, and an outage must not hide another one. */
+static void different_texts_are_different_lines(void **state)
+{
+    (void)state;
+    char *text = capture(write_two_outages);
+    assert_non_null(strstr(text, " warning worker=1 PostgreSQL ended the connection\n"));
+    assert_non_null(strstr(text, " warning worker=1 Kafka is away: Connection refused; start it\n"));
+    assert_non_null(strstr(text, " warning worker=1 cannot mark: 01KXYZ8\n"));
+    assert_null(strstr(text, " warning worker=1 cannot mark: 01KABC9\n")); /* an id makes no other line */
+    assert_non_null(strstr(text, "repeated=5 last=20"));
+    assert_non_null(strstr(text, " error the same words\n"));
+    assert_non_null(strstr(text, " warning the same words\n"));
+}
+
+static void write_flood(void)
+{
+    char word[8];
+
+    log_setup(LOG_LEVEL_INFO, false);
+    for (int i = 0; i < 676; i++) {
+        snprintf(word, sizeof(word), "x%c%c", 'a' + i / 26, 'a' + i % 26);
+        log_warning("the handler failed: %s", word);
+    }
+}
+
+static void a_flood_is_none_because_its_words_differ(void **state)
+{
+    (void)state;
+    char *text = capture(write_flood);
+    assert_in_range(count(text, "the handler failed"), 2, 32);
+    assert_non_null(strstr(text, "the handler failed: xzz\n"));
+}
+
+static void write_and_wait(void)
+{
+    log_setup(LOG_LEVEL_INFO, true);
+    log_topic(LOG_LEVEL_WARNING, "orders", "parked");
+    log_topic(LOG_LEVEL_WARNING, "orders", "parked");
+    log_flush_old_repeats();
+    log_warning("not yet");
+    struct timespec window = {10, 100000000};
+    nanosleep(&window, NULL);
+    log_flush_old_repeats();
+    log_warning("by now");
+}
+
+static void repeats_are_told_in_time(void **state)
+{
+    (void)state;
+    char *text = capture(write_and_wait);
+    const char *repeated = strstr(text, "\"topic\":\"orders\",\"repeated\":1,\"last\":\"20");
+    assert_non_null(repeated);
+    assert_true(repeated > strstr(text, "not yet") && repeated < strstr(text, "by now"));
+    assert_int_equal(count(text, "parked"), 2);
 }
 
 static void write_many_kinds(void)
@@ -174,8 +247,15 @@ static void threads_do_not_mix(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_format),         cmocka_unit_test(journald_format), cmocka_unit_test(json_format),
-        cmocka_unit_test(repeats_are_counted), cmocka_unit_test(slots_overflow),  cmocka_unit_test(threads_do_not_mix),
+        cmocka_unit_test(text_format),
+        cmocka_unit_test(journald_format),
+        cmocka_unit_test(json_format),
+        cmocka_unit_test(different_texts_are_different_lines),
+        cmocka_unit_test(a_flood_is_none_because_its_words_differ),
+        cmocka_unit_test(repeats_are_told_in_time),
+        cmocka_unit_test(repeats_are_counted),
+        cmocka_unit_test(slots_overflow),
+        cmocka_unit_test(threads_do_not_mix),
     };
     return RUN_TESTS(tests);
 }
