@@ -205,7 +205,6 @@ static struct step watch_for_work(struct relay *relay)
 
 static struct step wait_step(struct relay *relay)
 {
-    crew_lanes(relay->crew, relay->worker, 0);
     struct step next = watch_for_work(relay);
     crew_drop_look(relay->crew, relay->worker);
     return next;
@@ -348,9 +347,8 @@ static struct step finish_marks(struct relay *relay)
         return disconnect(relay);
     count_marks(relay);
     batch_clear(&relay->batch);
-    if (relay->kafka_out)
-        return NEXT(pause_step);
-    return NEXT(wait_step);
+    crew_lanes(relay->crew, relay->worker, 0);
+    return NEXT(relay->kafka_out ? pause_step : wait_step);
 }
 
 static struct step mark_step(struct relay *relay)

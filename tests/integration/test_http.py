@@ -197,6 +197,18 @@ def test_lanes_held(db, new_kafka, serve):
     window.wait_metric("outboxd_lanes_held", 0)
 
 
+def test_no_lanes_are_held_while_kafka_is_away(db, new_kafka, serve):
+    kafka = new_kafka()
+    topic = kafka.create_topic("away")
+    _, window = serve(db, kafka=kafka, OUTBOX_WORKERS=1)
+    kafka.brokers[0].freeze()
+    writer.bulk(db.conn, topic, 100, keys=10)
+    window.wait_metric("outboxd_lanes_held", lambda lanes: lanes >= 12)
+    kafka.brokers[0].kill()
+    window.wait_metric("outboxd_breaker_open", 1)
+    wait_until(lambda: [worker["lanes"] for worker in window.status()["workers"]] == [0], "no lanes", 5)
+
+
 def test_scrapes_cost_no_query(cluster, db, serve):
     """A hundred scrapes a second for five seconds: the database sees no more statements than without."""
     daemon, window = serve(db, OUTBOX_POLL_INTERVAL="1m")
