@@ -154,7 +154,9 @@ static enum result list(struct pg *pg, const struct events_filter *filter, bool 
 
 static void show_progress(const struct events_change *change, int waiting_for)
 {
-    fprintf(stderr, "\r\033[K%lld of %lld", (long long)change->changed, (long long)change->matched);
+    fprintf(stderr, "\r\033[K%lld", (long long)change->changed);
+    if (!change->capped)
+        fprintf(stderr, " of %lld", (long long)change->matched);
     if (waiting_for >= 0)
         fprintf(stderr, ", waiting for lane %d", waiting_for);
 }

@@ -23,31 +23,39 @@ struct events_filter events_to_change(const struct events_filter *filter)
 
 /* --- how many, and where --- */
 
-static enum result count_part(struct pg *pg, const struct events_part *part, const struct events_filter *filter,
-                              int64_t ret_lanes[LANES], struct error *err)
+#define COUNT_BOUND 10000 /* rows of a lane and part that are counted before a change, for its progress */
+
+static enum result count_part(struct pg *pg, const struct events_part *part, const struct events_change *change,
+                              int64_t bound, int64_t ret_lanes[LANES], bool *ret_capped, struct error *err)
 {
     struct question question = {0};
     question_add(&question, "SELECT l.lane, n FROM ");
-    filter_lanes(&question, filter);
-    question_add(&question,
-                 " CROSS JOIN LATERAL (SELECT count(*) AS n FROM @.outbox_events e WHERE e.lane = l.lane AND ");
-    filter_part(&question, part, filter);
-    question_add(&question, ") c WHERE n > 0");
+    filter_lanes(&question, change->filter);
+    question_add(&question, " CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM @.outbox_events e "
+                            "WHERE e.lane = l.lane AND ");
+    filter_part(&question, part, change->filter);
+    question_add(&question, " LIMIT ");
+    question_int(&question, bound, "bigint");
+    question_add(&question, ") x) c WHERE n > 0");
     _cleanup_(rows_cleanup) struct rows *rows = NULL;
     enum result result = question_ask(&question, pg, &rows, err);
     question_done(&question);
-    for (int i = 0; result == OK && i < rows_n(rows); i++)
+    for (int i = 0; result == OK && i < rows_n(rows); i++) {
         ret_lanes[rows_int(rows, i, 0)] += rows_int(rows, i, 1);
+        *ret_capped |= rows_int(rows, i, 1) == bound;
+    }
     return result;
 }
 
-static enum result count_lanes(struct pg *pg, const struct events_filter *filter, int64_t ret_lanes[LANES],
+static enum result count_lanes(struct pg *pg, struct events_change *change, int64_t bound, int64_t ret_lanes[LANES],
                                struct error *err)
 {
     enum result result = OK;
     for (size_t i = 0; result == OK && i < n_events_parts; i++)
-        if (filter->kinds & events_parts[i].kind)
-            result = count_part(pg, &events_parts[i], filter, ret_lanes, err);
+        if (change->filter->kinds & events_parts[i].kind)
+            result = count_part(pg, &events_parts[i], change, bound, ret_lanes, &change->capped, err);
+    for (int lane = 0; lane < LANES; lane++)
+        change->matched += ret_lanes[lane];
     return result;
 }
 
@@ -337,8 +345,8 @@ static enum result who(struct pg *pg, struct events_change *change, struct error
 }
 
 /* How many there are, and in which lanes; with a limit, which ones. */
-static enum result survey(struct pg *pg, struct events_change *change, int64_t lanes[LANES], struct rows **ret_picked,
-                          struct error *err)
+static enum result survey(struct pg *pg, struct events_change *change, int64_t bound, int64_t lanes[LANES],
+                          struct rows **ret_picked, struct error *err)
 {
     enum result result = who(pg, change, err);
     if (result == OK && change->filter->limit > 0) {
@@ -353,11 +361,9 @@ static enum result survey(struct pg *pg, struct events_change *change, int64_t l
                            "SET LOCAL enable_seqscan = off; SET LOCAL jit = off",
                            10000, err);
     if (result == OK)
-        result = count_lanes(pg, change->filter, lanes, err);
+        result = count_lanes(pg, change, bound, lanes, err);
     if (result == OK)
         result = pg_script(pg, "COMMIT", 10000, err);
-    for (int lane = 0; lane < LANES; lane++)
-        change->matched += lanes[lane];
     return result;
 }
 
@@ -365,7 +371,7 @@ enum result events_count(struct pg *pg, struct events_change *change, struct err
 {
     _cleanup_(rows_cleanup) struct rows *picked = NULL;
     int64_t lanes[LANES] = {0};
-    enum result result = survey(pg, change, lanes, &picked, err);
+    enum result result = survey(pg, change, INT64_MAX, lanes, &picked, err);
     if (result == OK && !change->discard)
         result = probe(pg, change, true, &change->probes, err);
     return result;
@@ -375,13 +381,15 @@ enum result events_apply(struct pg *pg, struct events_change *change, struct err
 {
     _cleanup_(rows_cleanup) struct rows *picked = NULL;
     int64_t lanes[LANES] = {0};
-    enum result result = survey(pg, change, lanes, &picked, err);
+    enum result result = survey(pg, change, COUNT_BOUND, lanes, &picked, err);
     for (int lane = 0; result == OK && lane < LANES; lane++) {
         if (picked != NULL)
             result = change_picked(pg, change, picked, lane, err);
         else if (lanes[lane] > 0)
             result = change_lane(pg, change, lane, err);
     }
+    if (change->changed > change->matched)
+        change->matched = change->changed;
     if (result == OK && !change->discard)
         result = probe(pg, change, false, &change->probes, err);
     return result;

@@ -75,6 +75,7 @@ struct events_change {
 
     /* Results. */
     int64_t matched; /* when it began */
+    bool capped;     /* there were more than were counted then */
     int64_t changed;
     int64_t freed;  /* followers that became ready */
     int64_t probes; /* parked topics whose probe is due now */

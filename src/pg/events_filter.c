@@ -72,10 +72,12 @@ static void add_equal(struct question *question, const char *column, const char 
 
 void filter_conditions(struct question *question, const struct events_filter *filter, bool lists)
 {
-    if (filter->topic != NULL && lists) {
-        question_add(question, " AND ");
+    if (filter->topic != NULL && lists) { /* to take a list apart costs more than all the rest */
+        question_add(question, " AND (e.routing_key IS NULL AND e.topic = ");
         question_value(question, filter->topic, "text");
-        question_add(question, ROUTED_TO(""));
+        question_add(question, " OR e.routing_key IS NOT NULL AND ");
+        question_value(question, filter->topic, "text");
+        question_add(question, ROUTED_TO("") ")");
     } else {
         add_equal(question, "e.topic", filter->topic);
     }

@@ -219,6 +219,28 @@ def test_a_dry_run_leaves_out_what_no_change_touches(db):
     assert {row["id"] for row in listed(db, "--status", "failed")} == {released, refused}
 
 
+def test_a_topic_is_found_without_taking_plain_rows_apart(db, five):
+    """Only a list of topics is worth the function: it costs more than the rest of the look."""
+    routed = publish(db.conn, "x", "r", routing_key="audit, orders")
+    set_row(db, routed, 9)
+    db.execute("""CREATE OR REPLACE FUNCTION outbox_topics(topic text, routing_key text) RETURNS text[] IMMUTABLE LANGUAGE plpgsql
+        AS $$ BEGIN ASSERT routing_key IS NOT NULL; RETURN regexp_split_to_array(routing_key, ', *'); END $$""")
+    assert {row["id"] for row in listed(db, "--topic", "orders")} == {*five.values(), routed}
+    for status in ("new", "sent", "dead", "failed", "held"):
+        listed(db, "--topic", "orders", "--status", status)
+    assert changed(db, "retry", "--topic", "orders", "--dry-run")["matched"] == 3
+    assert changed(db, "retry", "--topic", "audit")["changed"] == 1
+
+
+def test_a_change_counts_no_further_than_its_progress_needs(db):
+    db.execute("ALTER TABLE outbox_events DISABLE TRIGGER rig_note")
+    db.execute("""INSERT INTO outbox_events (topic, aggregate_type, aggregate_id, payload, status)
+        SELECT 'orders', 'a', 'k', '{}', 9 FROM generate_series(1, 12000) n""")
+    assert changed(db, "retry", "--all", "--dry-run")["matched"] == 12000
+    outcome = changed(db, "retry", "--all")
+    assert outcome["matched"] == outcome["changed"] == 12000
+
+
 def test_waits_for_the_lane(db, five):
     """Whoever holds the lane is waited for, and nothing is changed before."""
     lane = db.value("SELECT lane FROM outbox_events LIMIT 1")
