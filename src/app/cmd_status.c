@@ -4,6 +4,7 @@
 #include "app.h"
 #include "figures.h"
 #include "options.h"
+#include "parse.h"
 #include "show.h"
 #include "watch.h"
 
@@ -14,7 +15,7 @@ static void print_text(const struct figures *figures, FILE *out)
 {
     char number[32], age[32];
     const char *more = figures->capped ? " or more" : "";
-    show_age(figures->oldest_pending_s, age);
+    format_age(figures->oldest_pending_s, age);
     show_count(figures->pending, number);
     fprintf(out, "pending  %11s%s%s%s\n", number, more, figures->pending > 0 ? ", the oldest since " : "",
             figures->pending > 0 ? age : "");

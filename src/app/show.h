@@ -1,4 +1,4 @@
-/* Numbers, ages and foreign texts as a person reads them on a terminal. */
+/* Numbers and foreign texts as a person reads them on a terminal. */
 #ifndef OUTBOXD_SHOW_H
 #define OUTBOXD_SHOW_H
 
@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 void show_count(int64_t n, char ret[32]);     /* 1,234,567 */
-void show_age(double seconds, char ret[32]);  /* 0.4 s, 12 s, 3 m 20 s, 5 h 1 m, 2 d 4 h */
 void show_plain(FILE *out, const char *text); /* on one line, and no terminal obeys what is in it */
 
 #endif

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "clock.h"
+#include "parse.h"
 #include "show.h"
 #include "watch.h"
 
@@ -127,7 +128,7 @@ static void time_to_empty(const struct view *view, const struct rates *rates, ch
     } else if (gain <= rates->in * STEADY) {
         snprintf(ret, 64, gain < -rates->in * STEADY ? "never, it grows" : "steady");
     } else {
-        show_age((double)view->figures.pending / gain, age);
+        format_age((double)view->figures.pending / gain, age);
         snprintf(ret, 64, "empty in %s%s", age, view->figures.capped ? " or more" : "");
     }
 }
@@ -203,7 +204,7 @@ static void draw_numbers(struct screen *screen)
     put_styled(screen, figures->pending == 0 ? GREEN : PLAIN, text, 0, false);
 
     next_line(screen);
-    show_age(figures->oldest_pending_s, age);
+    format_age(figures->oldest_pending_s, age);
     put(screen, " oldest  ", 0, false);
     put_styled(screen, figures->oldest_pending_s > 60 ? YELLOW : PLAIN, figures->pending > 0 ? age : "-", 12, true);
     if (narrow)
@@ -256,7 +257,7 @@ static void draw_topics(struct screen *screen, int most)
     for (size_t i = 0; i < details->n_topics && (int)i < most && next_line(screen); i++) {
         const struct topic_figure *topic = &details->topics[i];
         char age[32];
-        show_age(topic->oldest_s, age);
+        format_age(topic->oldest_s, age);
         put(screen, " ", 1, false);
         put(screen, topic->topic, name, false);
         put_count(screen, topic->pending, column, PLAIN);

@@ -1,5 +1,6 @@
 #include "parse.h"
 
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -114,4 +115,19 @@ void format_duration(int64_t ms, char ret[32])
 void format_size(int64_t bytes, char ret[32])
 {
     format_units(bytes, sizes, ARRAY_LEN(sizes), ret);
+}
+
+void format_age(double seconds, char ret[32])
+{
+    int64_t s = (int64_t)seconds;
+    if (seconds < 10)
+        snprintf(ret, 32, "%.1f s", seconds);
+    else if (s < 60)
+        snprintf(ret, 32, "%" PRId64 " s", s);
+    else if (s < 3600)
+        snprintf(ret, 32, "%" PRId64 " m %" PRId64 " s", s / 60, s % 60);
+    else if (s < 86400)
+        snprintf(ret, 32, "%" PRId64 " h %" PRId64 " m", s / 3600, s / 60 % 60);
+    else
+        snprintf(ret, 32, "%" PRId64 " d %" PRId64 " h", s / 86400, s / 3600 % 24);
 }

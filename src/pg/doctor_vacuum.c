@@ -1,13 +1,22 @@
 /* Vacuum: a queue in a table lives by it. Who holds it back, and is it set up? */
 #include "doctor.h"
 
+#include <stdlib.h>
+
+#include "parse.h"
 #include "predicates.h"
 
 #define WHY_HELD "vacuum cannot remove rows that such a transaction might still see: claims read ever more dead entries"
 
 /* Long enough to do harm: a minute, or ten thousand transactions. */
 #define LONG(since, xmin) "(" since " < clock_timestamp() - interval '1 minute' OR age(" xmin ") > 10000)"
-#define AGE(since)        "to_char(clock_timestamp() - " since ", 'FMHH24\"h\" FMMI\"m\" FMSS\"s\"')"
+#define AGE(since)        "extract(epoch FROM clock_timestamp() - " since ")"
+
+static const char *age(const struct rows *rows, int row, int column, char ret[32])
+{
+    format_age(strtod(rows_text(rows, row, column), NULL), ret);
+    return ret;
+}
 
 static void check_sessions(struct pg *pg, struct findings *findings)
 {
@@ -20,12 +29,14 @@ static void check_sessions(struct pg *pg, struct findings *findings)
                           "AND " LONG("xact_start",
                                       "coalesce(backend_xmin, backend_xid)") " ORDER BY xact_start LIMIT 5",
         0, NULL, findings);
+    char how_long[32];
     for (int i = 0; rows != NULL && i < rows_n(rows); i++)
         finding_remedy(
-            finding_add(findings, FINDING_WARNING, "xmin", WHY_HELD,
-                        "pid %s (user %s, application \"%s\", %s) has a transaction open since %s, %s transactions ago",
-                        rows_text(rows, i, 0), rows_text(rows, i, 1), rows_text(rows, i, 2), rows_text(rows, i, 3),
-                        rows_text(rows, i, 4), rows_text(rows, i, 5)),
+            finding_add(
+                findings, FINDING_WARNING, "xmin", WHY_HELD,
+                "pid %s (user %s, application \"%s\", %s) has had a transaction open for %s, over %s transactions",
+                rows_text(rows, i, 0), rows_text(rows, i, 1), rows_text(rows, i, 2), rows_text(rows, i, 3),
+                age(rows, i, 4, how_long), rows_text(rows, i, 5)),
             "end it: SELECT pg_terminate_backend(%s); and set idle_in_transaction_session_timeout for that user",
             rows_text(rows, i, 0));
     _cleanup_(rows_cleanup) struct rows *sees = doctor_ask(
@@ -47,11 +58,12 @@ static void check_prepared(struct pg *pg, struct findings *findings)
         "SELECT gid, owner, " AGE("prepared") ", database, quote_literal(gid) FROM pg_prepared_xacts WHERE " LONG(
             "prepared", "transaction") " ORDER BY prepared LIMIT 5",
         0, NULL, findings);
+    char how_long[32];
     for (int i = 0; rows != NULL && i < rows_n(rows); i++)
         finding_remedy(finding_add(findings, FINDING_WARNING, "xmin", WHY_HELD,
-                                   "the prepared transaction %s of %s in database %s waits since %s",
+                                   "the prepared transaction %s of %s in database %s has waited for %s",
                                    rows_text(rows, i, 0), rows_text(rows, i, 1), rows_text(rows, i, 3),
-                                   rows_text(rows, i, 2)),
+                                   age(rows, i, 2, how_long)),
                        "in database %s: COMMIT PREPARED %s; or ROLLBACK PREPARED %s;", rows_text(rows, i, 3),
                        rows_text(rows, i, 4), rows_text(rows, i, 4));
 }

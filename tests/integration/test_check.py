@@ -136,6 +136,7 @@ def test_held_xmin(new_cluster, new_db, check):
         found = check(**db.settings)
         pid = sleeper.info.backend_pid
         assert f"pg_terminate_backend({pid})" in finding(found, "xmin", "warning", f"pid {pid} ", "report", "10")
+        assert re.search(r"open for [\d.]+ (m \d+ )?s, over", json.dumps(found))
         assert "ROLLBACK PREPARED 'lost and found'" in finding(found, "xmin", "warning", "prepared transaction")
         assert "pg_drop_replication_slot('forgotten')" in finding(found, "slot", "warning", "forgotten")
         sleeper.execute("ROLLBACK")

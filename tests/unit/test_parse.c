@@ -100,11 +100,27 @@ static void formats_read_back(void **state)
     assert_string_equal(text, "1000");
 }
 
+static void ages(void **state)
+{
+    static const struct {
+        double seconds;
+        const char *text;
+    } known[] = {{0, "0.0 s"},        {9.94, "9.9 s"},      {59, "59 s"},       {61, "1 m 1 s"},
+                 {3599, "59 m 59 s"}, {86399, "23 h 59 m"}, {90000, "1 d 1 h"}, {864000, "10 d 0 h"}};
+    char text[32];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        format_age(known[i].seconds, text);
+        assert_string_equal(text, known[i].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ints),     cmocka_unit_test(durations),         cmocka_unit_test(sizes),
-        cmocka_unit_test(switches), cmocka_unit_test(formats_read_back),
+        cmocka_unit_test(switches), cmocka_unit_test(formats_read_back), cmocka_unit_test(ages),
     };
     return RUN_TESTS(tests);
 }
