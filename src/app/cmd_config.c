@@ -1,4 +1,5 @@
 #include "app.h"
+#include "inspect.h"
 #include "str.h"
 
 static const struct {
@@ -34,7 +35,14 @@ int cmd_config(int argc, char **argv)
     int code = app_load_config(&config);
     if (code != EXIT_OK)
         return code;
-    config_print(&config, output, stdout);
+    /* What is no property of librdkafka may be a secret whose name was mistyped: nothing is shown then. */
+    struct error err = {0};
+    if (inspect_settings(&config, &err) == OK) {
+        config_print(&config, output, stdout);
+    } else {
+        app_complain(&err);
+        code = EXIT_CONFIG;
+    }
     config_done(&config);
-    return EXIT_OK;
+    return code;
 }

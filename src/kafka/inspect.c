@@ -69,19 +69,37 @@ static enum result refuse(const char *property, const char *text, struct error *
                                          : error_fatal(err, "%s: %s", setting, text);
 }
 
+static enum result apply(const struct config *config, rd_kafka_conf_t *conf, struct error *err)
+{
+    char text[512];
+
+    for (size_t i = 0; i < config->n_kafka; i++)
+        if (rd_kafka_conf_set(conf, config->kafka[i].name, config->kafka[i].value, text, sizeof(text)) !=
+            RD_KAFKA_CONF_OK)
+            return refuse(config->kafka[i].name, text, err);
+    return OK;
+}
+
+enum result inspect_settings(const struct config *config, struct error *err)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    enum result result = apply(config, conf, err);
+
+    rd_kafka_conf_destroy(conf);
+    return result;
+}
+
 static enum result connect_client(struct inspection *inspection, struct error *err)
 {
     char text[512], value[64];
     size_t len = sizeof(value);
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    const struct config *config = inspection->config;
+    enum result result = apply(inspection->config, conf, err);
 
-    for (size_t i = 0; i < config->n_kafka; i++)
-        if (rd_kafka_conf_set(conf, config->kafka[i].name, config->kafka[i].value, text, sizeof(text)) !=
-            RD_KAFKA_CONF_OK) {
-            rd_kafka_conf_destroy(conf);
-            return refuse(config->kafka[i].name, text, err);
-        }
+    if (result != OK) {
+        rd_kafka_conf_destroy(conf);
+        return result;
+    }
     inspection->producer_max = 1000000;
     if (rd_kafka_conf_get(conf, "message.max.bytes", value, &len) == RD_KAFKA_CONF_OK)
         inspection->producer_max = strtol(value, NULL, 10);

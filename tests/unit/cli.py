@@ -115,6 +115,19 @@ class Config(unittest.TestCase):
         self.assertIn("hint: ", err)
         self.assertEqual(run("config", "--markdown", OUTBOX_WORKERS="many")[0], 0)  # the way out still works
 
+    def test_a_mistyped_secret_is_refused_and_not_shown(self):
+        for name in ("OUTBOX_KAFKA_SASL_PASWORD", "OUTBOX_KAFKA_SASL_PASWORD_FILE", "OUTBOX_KAFKA_SOCKET_TIMEOUT_MS"):
+            with tempfile.NamedTemporaryFile("w") as file:
+                file.write(CANARY)
+                file.flush()
+                for option in ((), ("--json",), ("--env",)):
+                    value = file.name if name.endswith("_FILE") else CANARY
+                    code, out, err = run("config", *option, **{name: value})
+                    self.assertEqual((code, out), (78, ""))
+                    self.assertIn(name.removesuffix("_FILE") + ": ", err)
+                    if "PASWORD" in name:
+                        self.assertNotIn(CANARY, err)
+
     def test_no_daemon_without_the_address_of_kafka(self):
         consumer = {"OUTBOX_CONSUMER_GROUP": "g", "OUTBOX_CONSUMER_TOPICS": "t", "OUTBOX_CONSUMER_HANDLER": "h"}
         for command in ("run", "consume"):
