@@ -135,8 +135,12 @@ static void load_value(struct config *config, const struct param *param, const c
 {
     bool is_text = param->type == PARAM_TEXT || param->type == PARAM_SECRET;
 
-    if (*text == '\0' && is_text && !param->default_text)
+    if (*text == '\0' && is_text && !param->default_text) {
+        const char *fault = param->type == PARAM_SECRET && param->check ? param->check(text) : NULL;
+        if (fault)
+            problem(problems, param->name, "%s", fault);
         return;
+    }
     if (*text == '\0') {
         problem(problems, param->name, "the value is empty; leave it out for the default, %s", param->default_text);
         return;
@@ -218,6 +222,10 @@ static char *get_value(char **env, const char *name, bool secret, struct problem
         problem(problems, file_name, "cannot read the file that it names: %s", strerror(errno));
     else if (!content)
         problem(problems, file_name, "cannot read %s: %s", path, strerror(errno));
+    if (content && *content == '\0' && secret) {
+        problem(problems, file_name, "the file that it names is empty");
+        str_free(&content);
+    }
     return content;
 }
 

@@ -41,7 +41,7 @@ struct config {
 
 /* Reads `env` (as of main). Every problem in one message, a line each: unknown names with the nearest known one, bad
  * values with the range, NAME and NAME_FILE both given. FATAL on any; the config is then empty. An empty value counts as
- * unset where unset has a meaning. No message holds the value of a secret. */
+ * unset where unset has a meaning, but not that of a token, and not the content of a secret's file. No message holds the value of a secret. */
 enum result config_load(struct config *config, char **env, struct error *err) CHECK_RESULT;
 void config_done(struct config *config);
 

@@ -95,6 +95,8 @@ const char *check_listen(const char *text)
 
 const char *check_token(const char *text)
 {
+    if (*text == '\0')
+        return "it is empty, and everybody could read what it is to guard; leave it out if that is meant";
     for (; *text; text++)
         if (*text <= 0x20 || *text >= 0x7f)
             return "a token is made of printable ASCII characters without blanks";

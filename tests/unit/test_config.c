@@ -332,6 +332,23 @@ static void files(void **state)
     assert_refused(ENV((char *)"OUTBOX_KAFKA_SASL_PASSWORD_FILE=" CANARY), "OUTBOX_KAFKA_SASL_PASSWORD_FILE");
 }
 
+/* An empty secret is a mistake somewhere else, and must not open what it is to close. */
+static void empty_secrets(void **state)
+{
+    static const char *const names[] = {"OUTBOX_HTTP_TOKEN", "OUTBOX_DATABASE_URL", "OUTBOX_KAFKA_SASL_PASSWORD"};
+    char *path = secret_file("\n", 1);
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        char *file = str_format("%s_FILE=%s", names[i], path), *words = str_format("%s_FILE: the file", names[i]);
+        assert_refused(ENV(file), words);
+        free(file);
+        free(words);
+    }
+    unlink(path);
+    assert_refused(ENV((char *)"OUTBOX_HTTP_TOKEN="), "OUTBOX_HTTP_TOKEN: it is empty");
+}
+
 static void secrets_stay_secret(void **state)
 {
     static const char *const secret[] = {
@@ -413,6 +430,7 @@ int main(void)
         cmocka_unit_test(kafka_properties),
         cmocka_unit_test(kafka_promises),
         cmocka_unit_test(files),
+        cmocka_unit_test(empty_secrets),
         cmocka_unit_test(secrets_stay_secret),
         cmocka_unit_test(outputs),
     };
