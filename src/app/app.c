@@ -5,12 +5,19 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "pg.h"
 
 void app_complain(const struct error *err)
 {
     fprintf(stderr, "outboxd: %s\n", err->message);
     if (err->hint[0])
         fprintf(stderr, "hint: %s\n", err->hint);
+}
+
+int app_fail(enum result result, const struct error *err)
+{
+    app_complain(err);
+    return result == FATAL || pg_login_refused(err) || pg_error_is_permanent(err) ? EXIT_CONFIG : EXIT_FAILED;
 }
 
 int app_load_config(struct config *config)

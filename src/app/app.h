@@ -49,6 +49,10 @@ int app_load_kafka_config(struct config *config);
 /* Tells an error and its hint on stderr, for commands; the daemon logs instead. */
 void app_complain(const struct error *err);
 
+/* Tells why a command could not do its work, and returns its exit code: EXIT_CONFIG for a fault that stays until somebody mends
+ * it (settings, login, privileges, schema), the same for every command. */
+int app_fail(enum result result, const struct error *err);
+
 /* "outboxd ulid: too many arguments", and how to call it; returns EXIT_USAGE. */
 int app_usage(const char *command, const char *format, ...) PRINTF_LIKE(2, 3);
 

@@ -99,12 +99,12 @@ static int check(const struct config *config, bool json)
         topics[n++] = rows_text(rows, i, 0);
     if (result == OK)
         result = inspect_kafka(config, topics, n, KAFKA_TIMEOUT_MS, &findings, &err);
-    int code = EXIT_CONFIG;
+    int code;
     if (result == OK) {
         (json ? print_json : print_people)(&findings);
         code = findings_count(&findings, FINDING_ERROR) > 0 ? EXIT_FAILED : EXIT_OK;
     } else {
-        app_complain(&err);
+        code = app_fail(result, &err);
     }
     findings_done(&findings);
     return code;

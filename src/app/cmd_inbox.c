@@ -232,10 +232,7 @@ static int run(const struct config *config, const char *action, const struct arg
     if (result == OK)
         result = act(pg, config, action, arguments, filter, &err);
     pg_close(pg);
-    if (result == OK)
-        return EXIT_OK;
-    app_complain(&err);
-    return result == FATAL ? EXIT_CONFIG : EXIT_FAILED;
+    return result == OK ? EXIT_OK : app_fail(result, &err);
 }
 
 int cmd_inbox(int argc, char **argv)

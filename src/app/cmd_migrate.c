@@ -15,8 +15,6 @@ static int migrate(const struct config *config, const char *action, int to)
     const struct pg_options options = {
         .url = config->database_url, .schema = config->schema, .connect_timeout_ms = CONNECT_TIMEOUT_MS, .stop_fd = -1};
     enum result result = pg_open(&options, &pg, &err);
-    if (result == RETRY && pg_login_refused(&err))
-        result = FATAL;
     int code = EXIT_OK;
     if (result == OK && strcmp(action, "up") == 0) {
         result = schema_up(pg, config->schema, to, config->notify, stdout, &err);
@@ -30,10 +28,7 @@ static int migrate(const struct config *config, const char *action, int to)
         code = state.version < state.latest ? EXIT_FAILED : EXIT_OK;
     }
     pg_close(pg);
-    if (result == OK)
-        return code;
-    app_complain(&err);
-    return result == FATAL ? EXIT_CONFIG : EXIT_FAILED;
+    return result == OK ? code : app_fail(result, &err);
 }
 
 int cmd_migrate(int argc, char **argv)

@@ -69,6 +69,7 @@ static int purge_on(struct purging *purging, const struct config *config, bool o
 {
     struct error err = {0};
     struct pg *pg = NULL;
+    bool been_there = false; /* a password that was right may be right again */
     const struct pg_options options = {.url = config->database_url,
                                        .schema = config->schema,
                                        .connect_timeout_ms = CONNECT_TIMEOUT_MS,
@@ -77,12 +78,13 @@ static int purge_on(struct purging *purging, const struct config *config, bool o
     do {
         int64_t before = purging->purge.purged[PURGE_EVENTS] + purging->purge.purged[PURGE_PROCESSED];
         result = pg != NULL ? OK : pg_open(&options, &pg, &err);
+        been_there |= result == OK;
         if (result == OK)
             result = purge_round(pg, &purging->purge, once, go_on, purging, &err);
         if (result == OK &&
             (once || purging->purge.purged[PURGE_EVENTS] + purging->purge.purged[PURGE_PROCESSED] > before))
             report(purging);
-        if (result == RETRY && !once && !pg_error_is_permanent(&err)) {
+        if (result == RETRY && !once && !pg_error_is_permanent(&err) && (been_there || !pg_login_refused(&err))) {
             app_complain(&err); /* the database comes back */
             pg_close(TAKE(pg));
             result = OK;
@@ -91,8 +93,7 @@ static int purge_on(struct purging *purging, const struct config *config, bool o
     pg_close(pg);
     if (result == OK || nap(purging, 0))
         return EXIT_OK;
-    app_complain(&err);
-    return result == FATAL || pg_error_is_permanent(&err) ? EXIT_CONFIG : EXIT_FAILED;
+    return app_fail(result, &err);
 }
 
 int cmd_purge(int argc, char **argv)

@@ -39,10 +39,9 @@ static int answer(struct pg *pg, bool json)
 {
     struct error err = {0};
     struct figures figures;
-    if (figures_read(pg, BOUND, &figures, &err) != OK) {
-        app_complain(&err);
-        return pg_error_is_permanent(&err) ? EXIT_CONFIG : EXIT_FAILED;
-    }
+    enum result result = figures_read(pg, BOUND, &figures, &err);
+    if (result != OK)
+        return app_fail(result, &err);
     if (json) {
         struct strbuf text = {0};
         figures_json(&figures, &text);
@@ -73,14 +72,10 @@ int cmd_status(int argc, char **argv)
     const struct pg_options options = {
         .url = config.database_url, .schema = config.schema, .connect_timeout_ms = CONNECT_TIMEOUT_MS, .stop_fd = -1};
     enum result result = watching ? OK : pg_open(&options, &pg, &err);
-    if (watching) {
+    if (watching)
         code = watch(&config);
-    } else if (result == OK) {
-        code = answer(pg, json);
-    } else {
-        app_complain(&err);
-        code = result == FATAL ? EXIT_CONFIG : EXIT_FAILED;
-    }
+    else
+        code = result == OK ? answer(pg, json) : app_fail(result, &err);
     pg_close(pg);
     config_done(&config);
     return code;

@@ -187,10 +187,9 @@ int watch(const struct config *config)
         result = watch_on(&watching);
         leave(&watching);
     }
-    if (result != OK)
-        app_complain(&watching.err);
+    int code = result == OK ? EXIT_OK : app_fail(result, &watching.err);
     pg_close(watching.pg);
     figures_done(&watching.view.figures);
     details_done(&watching.view.details);
-    return result == OK ? EXIT_OK : result == FATAL ? EXIT_CONFIG : EXIT_FAILED;
+    return code;
 }

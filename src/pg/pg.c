@@ -183,6 +183,13 @@ static const char *option(const PQconninfoOption *parsed, const char *keyword)
     return NULL;
 }
 
+/* libpq looks at the values of its options before it connects, and has no code of its own for what it finds. */
+static bool option_refused(const PGconn *conn)
+{
+    const char *text = PQerrorMessage(conn);
+    return str_has_prefix(text, "invalid ") || strstr(text, " value \"") != NULL;
+}
+
 /* One host of the list. libpq would go through the list itself, but only its blocking connect gives each host a time of its
  * own: one that accepts and never answers would take all of ours, every time. */
 static enum result connect_host(struct pg *pg, const PQconninfoOption *parsed, int host, int64_t deadline,
@@ -213,8 +220,10 @@ static enum result connect_host(struct pg *pg, const PQconninfoOption *parsed, i
     PQfinish(pg->conn);
     pg->conn = PQconnectStartParams(names, values, 0);
     PQsetNoticeProcessor(pg->conn, ignore_notice, NULL);
-    if (pg->conn == NULL || PQstatus(pg->conn) == CONNECTION_BAD)
-        return fail(pg, NULL, "cannot connect to PostgreSQL", err);
+    if (pg->conn == NULL || PQstatus(pg->conn) == CONNECTION_BAD) {
+        fail(pg, NULL, "cannot connect to PostgreSQL", err);
+        return option_refused(pg->conn) ? FATAL : RETRY;
+    }
     return connect_wait(pg, deadline, err);
 }
 

@@ -112,10 +112,22 @@ def locked_user(cluster):
     cluster.execute("REASSIGN OWNED BY locked TO postgres; DROP OWNED BY locked; DROP ROLE locked")
 
 
-@pytest.mark.parametrize("command", [("run",), ("migrate", "up")])
+CONSUMER = {"OUTBOX_CONSUMER_GROUP": "g", "OUTBOX_CONSUMER_TOPICS": "t", "OUTBOX_CONSUMER_HANDLER": "h"}
+EVERY = pytest.mark.parametrize("command", [
+    ("run",), ("consume",), ("migrate", "status"), ("migrate", "up"), ("status",), ("events", "list"), ("events", "retry", "--all"),
+    ("inbox", "list"), ("purge",), ("purge", "--once")], ids=" ".join)
+
+
+@EVERY
 def test_wrong_password(command, db, locked_user):
     url = db.cluster.url(db.name, locked_user, PASSWORD)
-    refused(78, "password authentication failed", "locked", "OUTBOX_DATABASE_URL", command=command, OUTBOX_DATABASE_URL=url)
+    refused(78, "password authentication failed", "locked", "OUTBOX_DATABASE_URL", command=command, OUTBOX_DATABASE_URL=url, **CONSUMER)
+
+
+@EVERY
+def test_an_option_that_libpq_does_not_take(command, db):
+    refused(78, "sslmode", "nonsense", command=command, OUTBOX_DATABASE_URL=f"{db.url}?sslmode=nonsense", **CONSUMER)
+    refused(78, "port", "99999", command=command, PGHOST="127.0.0.1", PGPORT="99999", **CONSUMER)
 
 
 @pytest.fixture
@@ -126,15 +138,17 @@ def stranger(cluster):
     cluster.execute("DROP ROLE stranger")
 
 
-def test_missing_privilege(db, stranger):
-    refused(78, "permission denied", "outbox_", "grant", OUTBOX_DATABASE_URL=db.cluster.url(db.name, stranger, PASSWORD))
+@EVERY
+def test_missing_privilege(command, db, stranger):
+    refused(78, "permission denied", "outbox_", "grant", command=command,
+            OUTBOX_DATABASE_URL=db.cluster.url(db.name, stranger, PASSWORD), **CONSUMER)
 
 
 def test_missing_privilege_to_migrate(cluster, stranger):
     db = Database(cluster)
     try:
         db.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
-        refused(1, "permission denied", command=("migrate", "up"), OUTBOX_DATABASE_URL=cluster.url(db.name, stranger, PASSWORD))
+        refused(78, "permission denied", command=("migrate", "up"), OUTBOX_DATABASE_URL=cluster.url(db.name, stranger, PASSWORD))
     finally:
         db.drop()
 
