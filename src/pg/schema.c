@@ -115,14 +115,15 @@ enum result schema_check(struct pg *pg, bool needs_delete, struct schema_state *
 /* --- migrating --- */
 
 /* One transaction for all steps. The lock is of the transaction, so it works behind a pooler; whoever comes second finds
- * nothing left to do. */
+ * nothing left to do, which takes a snapshot that is younger than the lock. */
 static enum result begin(struct pg *pg, struct error *err)
 {
-    return pg_script(pg,
-                     "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '60s';"
-                     "SET LOCAL client_min_messages = warning;"
-                     "SELECT pg_advisory_xact_lock(hashtextextended('outboxd migrate', 0))",
-                     TIMEOUT_MS, err);
+    return pg_script(
+        pg,
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '60s';"
+        "SET LOCAL client_min_messages = warning;"
+        "SELECT pg_advisory_xact_lock(hashtextextended('outboxd migrate', 0))",
+        TIMEOUT_MS, err);
 }
 
 static enum result run(struct pg *pg, const struct migration *migration, bool up, struct error *err)
@@ -148,6 +149,14 @@ static enum result end(struct pg *pg, enum result result, struct error *err)
     struct error ignored;
     if (result == OK)
         return pg_script(pg, "COMMIT", TIMEOUT_MS, err);
+    if (strcmp(err->sqlstate, "42501") == 0 && strstr(err->message, "for database"))
+        error_hint(err, "create the schema %s first, or let this user do it: GRANT CREATE ON DATABASE <name> TO <user>",
+                   pg_schema(pg));
+    else if (strcmp(err->sqlstate, "42501") == 0)
+        error_hint(
+            err,
+            "run it as the owner of schema %s and its tables; the first time GRANT CREATE ON SCHEMA %s TO <user> is enough",
+            pg_schema(pg), pg_schema(pg));
     if (pg_script(pg, "ROLLBACK", 10000, &ignored) != OK)
         return result; /* the connection is gone, and the transaction with it */
     return result;
@@ -173,7 +182,7 @@ static enum result enter_schema(struct pg *pg, bool create, struct error *err)
 
 enum result schema_up(struct pg *pg, const char *schema, int to, bool notify, FILE *report, struct error *err)
 {
-    struct schema_state state;
+    struct schema_state state = {0};
     enum result result = begin(pg, err);
     if (result != OK)
         return result;
@@ -200,7 +209,7 @@ enum result schema_up(struct pg *pg, const char *schema, int to, bool notify, FI
 
 enum result schema_down(struct pg *pg, int to, FILE *report, struct error *err)
 {
-    struct schema_state state;
+    struct schema_state state = {0};
     enum result result = begin(pg, err);
     if (result != OK)
         return result;

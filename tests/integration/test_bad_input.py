@@ -148,7 +148,9 @@ def test_missing_privilege_to_migrate(cluster, stranger):
     db = Database(cluster)
     try:
         db.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
-        refused(78, "permission denied", command=("migrate", "up"), OUTBOX_DATABASE_URL=cluster.url(db.name, stranger, PASSWORD))
+        refused(78, "permission denied", "as the owner", "GRANT CREATE ON SCHEMA", command=("migrate", "up"), OUTBOX_DATABASE_URL=cluster.url(db.name, stranger, PASSWORD))
+        refused(78, "permission denied", "GRANT CREATE ON DATABASE", command=("migrate", "up"), OUTBOX_SCHEMA="elsewhere",
+                OUTBOX_DATABASE_URL=cluster.url(db.name, stranger, PASSWORD))
     finally:
         db.drop()
 

@@ -65,7 +65,9 @@ def test_print_is_sql_that_works(empty_db):
     assert empty_db.migrate("status").returncode == 0
 
 
-def test_several_at_once(empty_db):
+@pytest.mark.parametrize("isolation", ["read committed", "serializable"])
+def test_several_at_once(empty_db, isolation):
+    empty_db.execute(f"ALTER DATABASE {empty_db.name} SET default_transaction_isolation = '{isolation}'")
     command = [daemon.binary(), "migrate", "up"]
     env = daemon.environment(empty_db.settings)
     running = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
