@@ -24,6 +24,15 @@ void *mem_grow(void *old, size_t n, size_t size)
     return must(reallocarray(old, n ? n : 1, size ? size : 1));
 }
 
+void *mem_dup(const void *bytes, size_t n)
+{
+    char *copy = must(malloc(n + 1));
+    if (n > 0)
+        memcpy(copy, bytes, n);
+    copy[n] = '\0';
+    return copy;
+}
+
 char *str_dup(const char *s)
 {
     return must(strdup(s));

@@ -21,6 +21,7 @@
 
 void *mem_alloc(size_t size);                     /* zeroed */
 void *mem_grow(void *old, size_t n, size_t size); /* reallocarray */
+void *mem_dup(const void *bytes, size_t n);       /* a copy with a NUL behind it */
 char *str_dup(const char *s);
 char *str_dupn(const char *s, size_t n);
 char *str_format(const char *format, ...) PRINTF_ARGS(1, 2);

@@ -112,7 +112,7 @@ static struct stream *stream_open(struct hand *hand, struct arrival *head)
         stream->next->previous = stream;
     hand->streams = stream;
     if (head->letter.key.data != NULL) {
-        stream->key = (struct slice){str_dupn(head->letter.key.data, head->letter.key.len), head->letter.key.len};
+        stream->key = (struct slice){mem_dup(head->letter.key.data, head->letter.key.len), head->letter.key.len};
         stream->hash = stream_hash(head);
         stream->in_bucket = hand->buckets[stream->hash % BUCKETS];
         hand->buckets[stream->hash % BUCKETS] = stream;

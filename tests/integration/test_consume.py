@@ -4,13 +4,10 @@ import json
 import time
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from rig import daemon as daemons
 from rig.judge import read_topics
-from rig.messages import NOTES, Sender, check_notes, numbered, send, wait_notes
+from rig.messages import NOTES, SIGNATURE, Sender, check_notes, committed, make_picky, numbered, send, wait_notes
 from rig.process import wait_until
-
-SIGNATURE = "(event_id text, topic text, key text, payload jsonb, headers jsonb)"
 
 
 @pytest.fixture
@@ -18,16 +15,6 @@ def inbox(db):
     """The test's database with the handler that notes every call."""
     db.execute(NOTES)
     return db
-
-
-def committed(kafka, topic, group="g"):
-    """partition → committed offset of the group."""
-    consumer = Consumer({"bootstrap.servers": kafka.internal, "group.id": group, "log_level": 0})
-    try:
-        count = len(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-        return {p.partition: p.offset for p in consumer.committed([TopicPartition(topic, n) for n in range(count)], timeout=30)}
-    finally:
-        consumer.close()
 
 
 @pytest.mark.short
@@ -115,27 +102,6 @@ def test_what_the_handler_gets(inbox, kafka, new_topic, consume):
 
 
 # --- handlers that fail ---
-
-PICKY = """
-    CREATE TABLE picky (id text PRIMARY KEY, fails int);
-    CREATE FUNCTION picky""" + SIGNATURE + """ RETURNS void LANGUAGE plpgsql AS $$
-    DECLARE wrong int := (SELECT fails FROM picky p WHERE p.id = event_id);
-    BEGIN
-        IF wrong IS NOT NULL AND nextval('tries_' || event_id) <= wrong THEN  -- a sequence counts on when the transaction is undone
-            RAISE EXCEPTION 'do not like %', event_id USING ERRCODE = 'P0042';
-        END IF;
-        PERFORM handler(event_id, topic, key, payload, headers);
-    END $$
-"""
-
-
-def make_picky(db, fails):
-    """A handler that raises for these ids, so many calls long."""
-    db.execute(PICKY)
-    for id, count in fails.items():
-        db.execute("INSERT INTO picky VALUES (%s, %s)", id, count)
-        db.execute(f"CREATE SEQUENCE tries_{id}")
-
 
 def test_poison(inbox, kafka, topic, consume):
     """5 of 10,000 raise for ever and 50 raise twice: the rest does not wait for them, but their keys do."""

@@ -2,9 +2,11 @@
 
 from collections import Counter
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from .process import wait_until
+
+SIGNATURE = "(event_id text, topic text, key text, payload jsonb, headers jsonb)"
 
 NOTES = """
     CREATE TABLE notes (n bigint GENERATED ALWAYS AS IDENTITY, event_id text, topic text, key text, payload jsonb, headers jsonb,
@@ -13,6 +15,27 @@ NOTES = """
         $$ BEGIN INSERT INTO notes (event_id, topic, key, payload, headers) VALUES ($1, $2, $3, $4, $5); END $$;
 """
 """A handler whose effect is a row a call."""
+
+
+PICKY = """
+    CREATE TABLE picky (id text PRIMARY KEY, fails int);
+    CREATE FUNCTION picky""" + SIGNATURE + """ RETURNS void LANGUAGE plpgsql AS $$
+    DECLARE wrong int := (SELECT fails FROM picky p WHERE p.id = event_id);
+    BEGIN
+        IF wrong IS NOT NULL AND nextval('tries_' || event_id) <= wrong THEN  -- a sequence counts on when the transaction is undone
+            RAISE EXCEPTION 'do not like %', event_id USING ERRCODE = 'P0042';
+        END IF;
+        PERFORM handler(event_id, topic, key, payload, headers);
+    END $$
+"""
+
+
+def make_picky(db, fails):
+    """A handler that raises for these ids, so many calls long."""
+    db.execute(PICKY)
+    for id, count in fails.items():
+        db.execute("INSERT INTO picky VALUES (%s, %s)", id, count)
+        db.execute(f"CREATE SEQUENCE tries_{id}")
 
 
 class Sender:
@@ -78,3 +101,13 @@ def check_notes(db, expected, ordered=True):
     assert not missing and not twice and not strange and not (ordered and disorder), (
         f"{len(missing)} missing {missing[:5]}, {len(twice)} twice {twice[:5]}, {len(strange)} strange {strange[:5]}, "
         f"{len(disorder)} out of order {disorder[:5]}")
+
+
+def committed(kafka, topic, group="g"):
+    """partition → committed offset of the group."""
+    consumer = Consumer({"bootstrap.servers": kafka.internal, "group.id": group, "log_level": 0})
+    try:
+        count = len(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+        return {p.partition: p.offset for p in consumer.committed([TopicPartition(topic, n) for n in range(count)], timeout=30)}
+    finally:
+        consumer.close()
