@@ -142,6 +142,19 @@ void strbuf_addf(struct strbuf *buf, const char *format, ...)
     va_end(args);
 }
 
+char *str_clean(const char *text, size_t max)
+{
+    struct strbuf clean = {0};
+
+    strbuf_add(&clean, "");
+    for (; *text && max > 0; max--) {
+        size_t n = str_utf8_len(text);
+        strbuf_addn(&clean, n ? text : "?", n ? n : 1);
+        text += n ? n : 1;
+    }
+    return clean.data;
+}
+
 /* Bytes that are not UTF-8 become U+FFFD: a JSON reader must be able to take the line whatever a server sent
  * us. */
 void strbuf_add_json(struct strbuf *buf, const char *s)

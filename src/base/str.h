@@ -24,6 +24,7 @@ void *mem_grow(void *old, size_t n, size_t size); /* reallocarray */
 void *mem_dup(const void *bytes, size_t n);       /* a copy with a NUL behind it */
 char *str_dup(const char *s);
 char *str_dupn(const char *s, size_t n);
+char *str_clean(const char *text, size_t max); /* at most `max` characters; "?" for bytes that are not UTF-8 */
 char *str_format(const char *format, ...) PRINTF_ARGS(1, 2);
 void str_free(char **s); /* for _cleanup_ */
 bool str_eq(const char *a, const char *b);

@@ -48,19 +48,6 @@ bool event_dies(const struct event *event)
            (event->verdict == VERDICT_REFUSED && event->retry_count + 1 >= event->max_retries);
 }
 
-/* Cuts at 1,000 characters, and replaces what is not UTF-8: PostgreSQL would refuse the whole mark for it. */
-static char *clean_reason(const char *text)
-{
-    struct strbuf clean = {0};
-
-    for (size_t chars = 0; *text && chars < REASON_MAX; chars++) {
-        size_t n = str_utf8_len(text);
-        strbuf_addn(&clean, n ? text : "?", n ? n : 1);
-        text += n ? n : 1;
-    }
-    return clean.data;
-}
-
 void event_judge(struct event *event, enum verdict verdict, const char *format, ...)
 {
     va_list args;
@@ -75,7 +62,7 @@ void event_judge(struct event *event, enum verdict verdict, const char *format, 
     va_start(args, format);
     strbuf_addv(&text, format, args);
     va_end(args);
-    event->reason = clean_reason(text.data);
+    event->reason = str_clean(text.data, REASON_MAX); /* PostgreSQL would refuse the whole mark for what is not UTF-8 */
     strbuf_done(&text);
 }
 

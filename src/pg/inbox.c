@@ -229,16 +229,27 @@ enum result inbox_all(struct inbox *inbox, const struct inbox_calls *calls, stru
     return result == OK ? exchange(inbox, 1, -1, inbox->timeout_ms + ANSWER_SLACK_MS, NULL, err) : result;
 }
 
+static const struct statement savepoint = {"inbox_savepoint", "SAVEPOINT event"};
+static const struct statement release = {"inbox_release", "RELEASE SAVEPOINT event"};
+
+/* Back to the savepoint. REJECT: as if nothing had been tried; err stays what it is. */
+static enum result undo(struct inbox *inbox, struct error *err)
+{
+    struct error failure = {0};
+    if (pg_script(inbox->pg, "ROLLBACK TO SAVEPOINT event; RELEASE SAVEPOINT event", ASK_TIMEOUT_MS, &failure) == OK)
+        return REJECT;
+    *err = failure;
+    err->sqlstate[0] = '\0';
+    return RETRY;
+}
+
 enum result inbox_one(struct inbox *inbox, const struct inbox_call *call, struct error *err)
 {
-    static const struct statement savepoint = {"inbox_savepoint", "SAVEPOINT event"};
     /* A deferred constraint that fails is this event's fault, too, and not that of the whole batch at its COMMIT. */
     static const struct statement test = {"inbox_test", "SET CONSTRAINTS ALL IMMEDIATE"};
     static const struct statement defer = {"inbox_defer", "SET CONSTRAINTS ALL DEFERRED"};
-    static const struct statement release = {"inbox_release", "RELEASE SAVEPOINT event"};
     static const struct statement *const after[] = {&test, &defer, &release};
     const char *const values[] = {call->id, call->topic, call->key, call->payload, call->headers};
-    struct error undo = {0};
     enum result result = queue(inbox, &savepoint, 0, NULL, err);
     if (result == OK)
         result = queue(inbox, &inbox->one, 5, values, err);
@@ -246,17 +257,10 @@ enum result inbox_one(struct inbox *inbox, const struct inbox_call *call, struct
         result = queue(inbox, after[i], 0, NULL, err);
     if (result == OK)
         result = exchange(inbox, 5, -1, inbox->timeout_ms + ANSWER_SLACK_MS, NULL, err);
-    if (result == OK || inbox_blame(err) != BLAME_EVENT)
-        return result;
-    if (pg_script(inbox->pg, "ROLLBACK TO SAVEPOINT event; RELEASE SAVEPOINT event", ASK_TIMEOUT_MS, &undo) == OK)
-        return REJECT;
-    *err = undo;
-    err->sqlstate[0] = '\0';
-    return RETRY;
+    return result == OK || inbox_blame(err) != BLAME_EVENT ? result : undo(inbox, err);
 }
 
-enum result inbox_bury(struct inbox *inbox, const struct inbox_call *call, int partition, int64_t offset,
-                       const char *error, unsigned attempts, struct error *err)
+static enum result put_into_dead(struct inbox *inbox, const char *const values[10], struct error *err)
 {
     static const struct statement bury = {
         "inbox_bury",
@@ -265,14 +269,37 @@ enum result inbox_bury(struct inbox *inbox, const struct inbox_call *call, int p
         "topic = excluded.topic, key = excluded.key, payload = excluded.payload, headers = excluded.headers, "
         "partition = excluded.partition, \"offset\" = excluded.\"offset\", error = excluded.error, "
         "attempts = d.attempts + excluded.attempts, died_at = clock_timestamp()"};
+    enum result result = queue(inbox, &savepoint, 0, NULL, err);
+    if (result == OK)
+        result = queue(inbox, &bury, 10, values, err);
+    if (result == OK)
+        result = queue(inbox, &release, 0, NULL, err);
+    if (result == OK)
+        result = exchange(inbox, 3, -1, MARK_TIMEOUT_MS, NULL, err);
+    return result == OK || inbox_blame(err) != BLAME_EVENT ? result : undo(inbox, err);
+}
+
+enum result inbox_bury(struct inbox *inbox, const struct inbox_call *call, int partition, int64_t offset,
+                       const char *error, unsigned attempts, struct error *err)
+{
     char place[3][24];
     snprintf(place[0], sizeof place[0], "%d", partition);
     snprintf(place[1], sizeof place[1], "%" PRId64, offset);
     snprintf(place[2], sizeof place[2], "%u", attempts);
-    const char *const values[] = {inbox->group,  call->id, call->topic, call->key, call->payload,
-                                  call->headers, place[0], place[1],    error,     place[2]};
-    enum result result = queue(inbox, &bury, 10, values, err);
-    return result == OK ? exchange(inbox, 1, -1, MARK_TIMEOUT_MS, NULL, err) : result;
+    const char *values[] = {inbox->group,  call->id, call->topic, call->key, call->payload,
+                            call->headers, place[0], place[1],    error,     place[2]};
+    enum result result = put_into_dead(inbox, values, err);
+    if (result != REJECT)
+        return result;
+    /* What PostgreSQL cannot hold must not hold up everything else: its place in Kafka will do. */
+    _cleanup_(str_free) char *stub = str_format("{\"too_large\": %zu}", call->payload ? strlen(call->payload) : 0);
+    _cleanup_(str_free) char *reason = inbox_tell(err);
+    _cleanup_(str_free) char *both = str_format("%s; its payload and headers cannot be kept: %s", error, reason);
+    values[4] = stub;
+    values[5] = "{}";
+    values[8] = both;
+    result = put_into_dead(inbox, values, err);
+    return result == REJECT ? RETRY : result;
 }
 
 enum result inbox_finish(struct inbox *inbox, const char *unmark, struct error *err)
@@ -326,10 +353,6 @@ char *inbox_tell(const struct error *err)
 {
     static const char prefix[] = "statement failed: ";
     const char *text = str_has_prefix(err->message, prefix) ? err->message + sizeof prefix - 1 : err->message;
-    size_t len = strlen(text);
-    for (size_t i = 0; i < len && len > ERROR_MAX; i += str_utf8_len(text + i) ? str_utf8_len(text + i) : 1)
-        if (i + 4 > ERROR_MAX)
-            len = i;
-    _cleanup_(str_free) char *cut = str_dupn(text, len);
+    _cleanup_(str_free) char *cut = str_clean(text, ERROR_MAX);
     return str_format("%s (SQLSTATE %s)", cut, err->sqlstate);
 }

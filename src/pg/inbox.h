@@ -44,7 +44,7 @@ struct inbox_call {
 /* The handler once, behind a savepoint. REJECT: it raised, and its work is undone. */
 enum result inbox_one(struct inbox *inbox, const struct inbox_call *call, struct error *err) CHECK_RESULT;
 
-/* Puts the event into inbox_dead. */
+/* Puts the event into inbox_dead; what PostgreSQL cannot hold of it is left out, and the error says so. */
 enum result inbox_bury(struct inbox *inbox, const struct inbox_call *call, int partition, int64_t offset,
                        const char *error, unsigned attempts, struct error *err) CHECK_RESULT;
 
@@ -59,7 +59,7 @@ enum inbox_blame {
 };
 enum inbox_blame inbox_blame(const struct error *err);
 
-/* What the handler said, for people: the server's text and its SQLSTATE. Owned by the caller. */
+/* What the handler said, for people: the server's text, cut to what is kept, and its SQLSTATE. Owned by the caller. */
 char *inbox_tell(const struct error *err);
 
 /* After `failure` of a call: is the handler no longer there, or no longer ours to call? Then every event would fail; *ret says

@@ -13,6 +13,8 @@
 /* Statements are few and live in static tables: a linear list of what this connection has prepared will do. */
 #define HOST_TIMEOUT_MS 3000
 
+#define TEXT_MAX 600 /* characters of a message that are kept */
+
 #define PREPARED_MAX 64
 
 struct pg {
@@ -33,27 +35,28 @@ struct pg {
 
 /* --- errors without secrets --- */
 
-/* The server's or libpq's own words, on one line. */
-static void tell(struct pg *pg, const PGresult *result, char *ret, size_t size, struct error *err)
+/* The server's or libpq's own words, on one line. Owned by the caller. */
+static char *tell(struct pg *pg, const PGresult *result, struct error *err)
 {
+    char raw[4 * TEXT_MAX + 1];
     const char *text = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
     if (text == NULL)
         text = result ? PQresultErrorMessage(result) : PQerrorMessage(pg->conn);
-    snprintf(ret, size, "%s", text && *text ? text : "the connection is gone");
-    for (char *c = ret; *c; c++)
+    snprintf(raw, sizeof raw, "%s", text && *text ? text : "the connection is gone");
+    for (char *c = raw; *c; c++)
         if (*c == '\n' || *c == '\r' || *c == '\t')
             *c = c[1] == '\0' || c[1] == '\n' ? '\0' : ' ';
-    conninfo_scrub(pg->url, pg->conn ? PQpass(pg->conn) : NULL, ret);
+    conninfo_scrub(pg->url, pg->conn ? PQpass(pg->conn) : NULL, raw);
     const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
     if (state)
         snprintf(err->sqlstate, sizeof err->sqlstate, "%s", state);
+    return str_clean(raw, TEXT_MAX);
 }
 
 static enum result fail(struct pg *pg, const PGresult *result, const char *what, struct error *err)
 {
-    char text[600];
     error_clear(err);
-    tell(pg, result, text, sizeof text, err);
+    _cleanup_(str_free) char *text = tell(pg, result, err);
     char state[6];
     memcpy(state, err->sqlstate, sizeof state);
     error_retry(err, "%s: %s", what, text);

@@ -40,3 +40,35 @@ def test_keys_are_bytes(inbox, kafka, new_topic, consume, key):
     order = [row[0] for row in inbox.execute("SELECT event_id FROM notes ORDER BY n")]
     assert [id for id in order if id[0] == "e"] == [f"e{n}" for n in range(10)], "an event overtook its predecessor"
     assert order[:10] == [f"f{n}" for n in range(10)], "the other key did not flow"
+
+
+@pytest.mark.parametrize("text", ["ä" * 400, "x" + "ä" * 400, "xx" + "€" * 800, "\U0001f600" * 600])
+def test_long_errors_are_cut_between_characters(inbox, kafka, new_topic, consume, text):
+    topic = new_topic(partitions=1)
+    make_handler(inbox, "wordy", f"IF event_id = 'bad' THEN RAISE EXCEPTION '{text}'; END IF;")
+    send(kafka, topic, [("bad", "k", "1"), *numbered(50, keys=50)])
+    daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="wordy", OUTBOX_CONSUMER_MAX_RETRIES=1)
+    wait_notes(inbox, 50, daemon)
+    wait_dead(inbox, "bad")
+    error = inbox.value("SELECT error FROM inbox_dead")
+    assert error.endswith(" (SQLSTATE P0001)") and text.startswith(error.removesuffix(" (SQLSTATE P0001)")) and len(error) > 400
+
+
+def test_what_cannot_be_kept_is_buried_without_its_payload(inbox, kafka, new_topic, consume):
+    """jsonb has limits that no message of a test reaches: the constraint stands for them."""
+    topic = new_topic(partitions=1)
+    inbox.execute("ALTER TABLE inbox_dead ADD CHECK (length(payload::text) < 1000)")
+    make_handler(inbox, "wary", "IF event_id LIKE 'bad%' THEN RAISE EXCEPTION 'not this'; END IF;")
+    sender = Sender(kafka, topic)
+    sender.send("bad", "k", '"' + "x" * 2000 + '"', [("a", "b")])
+    sender.send("bad too", "k", "1")
+    for id, key, value in numbered(20, keys=20):
+        sender.send(id, key, value)
+    sender.flush()
+    daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="wary", OUTBOX_CONSUMER_MAX_RETRIES=1)
+    wait_notes(inbox, 20, daemon)
+    wait_dead(inbox, "bad", "bad too")
+    [(payload, headers, error, place)] = inbox.execute("""SELECT payload, headers, error, "offset" FROM inbox_dead WHERE event_id = 'bad'""")
+    assert payload == {"too_large": 2002} and headers == {} and place == 0
+    assert error.startswith("not this (SQLSTATE P0001); its payload and headers cannot be kept: ")
+    wait_until(lambda: committed(kafka, topic)[0] == 22, "the offset moves on")

@@ -83,3 +83,9 @@ def test_discard(inbox):
     call(inbox, "discard", "--all")
     assert left(inbox) == [] and inbox.value("SELECT count(*) FROM notes") == 0
     assert inbox.value("SELECT count(*) FROM processed_events") == 5, "the marks stay: a later delivery has no effect"
+
+
+def test_retry_with_an_error_that_is_cut(inbox):
+    inbox.execute("CREATE FUNCTION wordy" + SIGNATURE + " RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '%', repeat('ä', 700); END $$")
+    assert "handled 0 of 4 events; 3 failed again, 1 wait" in call(inbox, "retry", "--all", code=1, OUTBOX_CONSUMER_HANDLER="wordy").stdout
+    assert inbox.value("SELECT count(*) FROM inbox_dead WHERE attempts = 6 AND error ~ '^ä+ .SQLSTATE P0001.$'") == 3

@@ -48,6 +48,17 @@ static void utf8(void **state)
     assert_int_equal(str_utf8_len("\x80"), 0);
 }
 
+static void clean(void **state)
+{
+    static const char *const cases[][2] = {
+        {"abc", "ab"}, {"\xc3\xa4\xc3\xa4\xc3", "\xc3\xa4\xc3\xa4"}, {"\xff\xe2\x82\xac", "?\xe2\x82\xac"}, {"\xe2\x82", "??"}, {"", ""}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        _cleanup_(str_free) char *text = str_clean(cases[i][0], 2);
+        assert_string_equal(text, cases[i][1]);
+    }
+}
+
 static void distances(void **state)
 {
     (void)state;
@@ -77,6 +88,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffers_grow), cmocka_unit_test(json_strings), cmocka_unit_test(utf8),
+        cmocka_unit_test(clean),
         cmocka_unit_test(distances),    cmocka_unit_test(errors),
     };
     return RUN_TESTS(tests);
