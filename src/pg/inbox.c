@@ -306,13 +306,18 @@ enum result inbox_finish(struct inbox *inbox, const char *unmark, struct error *
 {
     static const struct statement take_back = {
         "inbox_unmark", "DELETE FROM @.processed_events WHERE consumer_group = $1 AND event_id = ANY ($2::text[])"};
+    /* The offsets follow the COMMIT: effects that a crash of the server could still take back would be lost. */
+    static const struct statement durable = {
+        "inbox_durable", "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"};
     static const struct statement commit = {"inbox_commit", "COMMIT"};
     enum result result = OK;
     if (unmark != NULL)
         result = queue(inbox, &take_back, 2, (const char *[]){inbox->group, unmark}, err);
     if (result == OK)
+        result = queue(inbox, &durable, 0, NULL, err);
+    if (result == OK)
         result = queue(inbox, &commit, 0, NULL, err);
-    return result == OK ? exchange(inbox, unmark ? 2 : 1, -1, MARK_TIMEOUT_MS, NULL, err) : result;
+    return result == OK ? exchange(inbox, unmark ? 3 : 2, -1, MARK_TIMEOUT_MS, NULL, err) : result;
 }
 
 enum result inbox_rollback(struct inbox *inbox, struct error *err)

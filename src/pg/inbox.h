@@ -48,7 +48,7 @@ enum result inbox_one(struct inbox *inbox, const struct inbox_call *call, struct
 enum result inbox_bury(struct inbox *inbox, const struct inbox_call *call, int partition, int64_t offset,
                        const char *error, unsigned attempts, struct error *err) CHECK_RESULT;
 
-/* Takes the marks of `unmark` (a text array, NULL: none) back, and COMMIT. */
+/* Takes the marks of `unmark` (a text array, NULL: none) back, and COMMIT, durable even where synchronous_commit is off. */
 enum result inbox_finish(struct inbox *inbox, const char *unmark, struct error *err) CHECK_RESULT;
 enum result inbox_rollback(struct inbox *inbox, struct error *err) CHECK_RESULT;
 

@@ -72,3 +72,24 @@ def test_what_cannot_be_kept_is_buried_without_its_payload(inbox, kafka, new_top
     assert payload == {"too_large": 2002} and headers == {} and place == 0
     assert error.startswith("not this (SQLSTATE P0001); its payload and headers cannot be kept: ")
     wait_until(lambda: committed(kafka, topic)[0] == 22, "the offset moves on")
+
+
+@pytest.mark.parametrize("where", ["server", "handler"])
+def test_effects_survive_a_crash_of_a_server_that_does_not_wait_for_its_disk(new_cluster, new_db, kafka, new_topic, consume, where):
+    """Offsets are committed right behind the effects, so these must be on disk."""
+    topic = new_topic(partitions=1)
+    cluster = new_cluster(settings={"wal_writer_delay": "'10s'", "fsync": "on",
+                                    "synchronous_commit": "off" if where == "server" else "on"})
+    db = new_db(cluster).prepare()
+    db.execute(NOTES)
+    make_handler(db, "hasty", "SET LOCAL synchronous_commit = off;" if where == "handler" else "")
+    db.execute("CHECKPOINT")
+    send(kafka, topic, numbered(100, keys=10))
+    daemon = consume(db, topic, OUTBOX_CONSUMER_HANDLER="hasty")
+    wait_notes(db, 100, daemon)
+    wait_until(lambda: committed(kafka, topic)[0] == 100, "the offset is committed")
+    db.conn.close()
+    cluster.stop("immediate")  # what was only in memory is gone
+    cluster.start()
+    wait_notes(db, 100, daemon, timeout=20)
+    check_notes(db, numbered(100, keys=10))
