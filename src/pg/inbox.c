@@ -308,7 +308,8 @@ enum result inbox_finish(struct inbox *inbox, const char *unmark, struct error *
         "inbox_unmark", "DELETE FROM @.processed_events WHERE consumer_group = $1 AND event_id = ANY ($2::text[])"};
     /* The offsets follow the COMMIT: effects that a crash of the server could still take back would be lost. */
     static const struct statement durable = {
-        "inbox_durable", "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"};
+        "inbox_durable",
+        "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"};
     static const struct statement commit = {"inbox_commit", "COMMIT"};
     enum result result = OK;
     if (unmark != NULL)

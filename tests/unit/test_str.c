@@ -50,8 +50,11 @@ static void utf8(void **state)
 
 static void clean(void **state)
 {
-    static const char *const cases[][2] = {
-        {"abc", "ab"}, {"\xc3\xa4\xc3\xa4\xc3", "\xc3\xa4\xc3\xa4"}, {"\xff\xe2\x82\xac", "?\xe2\x82\xac"}, {"\xe2\x82", "??"}, {"", ""}};
+    static const char *const cases[][2] = {{"abc", "ab"},
+                                           {"\xc3\xa4\xc3\xa4\xc3", "\xc3\xa4\xc3\xa4"},
+                                           {"\xff\xe2\x82\xac", "?\xe2\x82\xac"},
+                                           {"\xe2\x82", "??"},
+                                           {"", ""}};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         _cleanup_(str_free) char *text = str_clean(cases[i][0], 2);
@@ -88,8 +91,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffers_grow), cmocka_unit_test(json_strings), cmocka_unit_test(utf8),
-        cmocka_unit_test(clean),
-        cmocka_unit_test(distances),    cmocka_unit_test(errors),
+        cmocka_unit_test(clean),        cmocka_unit_test(distances),    cmocka_unit_test(errors),
     };
     return RUN_TESTS(tests);
 }
