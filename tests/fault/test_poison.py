@@ -67,6 +67,7 @@ def test_block_holds_the_streams_of_the_dead(db, new_topic, start, judge, seen):
     check_culprits(db, culprits)
 
     # Dealt with. A daemon sweeps when it starts and once a minute from then on: here a second one does, beside the first.
+    wait_until(lambda: db.value("SELECT bool_and(swept_at > 'epoch') FROM outbox_lanes"), "the first daemon's sweep is over")
     db.execute("DELETE FROM outbox_events WHERE status = 9")
     sweeper = start(db, OUTBOX_ON_DEAD="block", **SETTINGS)
     db.wait_settled(None, daemon, sweeper)
