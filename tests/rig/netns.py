@@ -10,7 +10,9 @@ names; each lives as long as the process that holds it, and the devices, routes 
 import os
 import random
 import re
+import socket
 import subprocess
+import sys
 
 from . import daemon, process
 
@@ -54,6 +56,8 @@ class Wire:
         self._inside(place, "ip", "route", "add", "default", "via", far)
         self._run("ip", "route", "add", f"{block}.4/30", "via", near)
         self._load()
+        with socket.create_server((self.host, 0)) as probe:  # a firewall of the host's may be in the way
+            self._inside(place, sys.executable, "-c", f"import socket; socket.create_connection({probe.getsockname()}, 5)")
 
     def _hold(self):
         holder = process.Server(["unshare", "--net", "sleep", "infinity"], self.root / "netns.log")
