@@ -1,8 +1,6 @@
 """Everything goes wrong at once, for minutes: makers of trouble, each in a thread of its own, and the account of it.
 
-Every trouble is written down as an incident with its time. A message that arrives twice must have met one between its
-first delivery and the repeat: only something that took a batch away from its worker after Kafka had it makes a repeat.
-Events with several topics are the exception by design: they are sent again to all when one of them does not take them.
+Every trouble is written down as an incident, for the account (account.py).
 """
 
 import contextlib
@@ -10,21 +8,19 @@ import queue
 import random
 import threading
 import time
-from collections import Counter, namedtuple
 
 import psycopg
 from confluent_kafka import KafkaError, KafkaException
 
-from . import judge
-
-Incident = namedtuple("Incident", "cause begin end")  # milliseconds, as messages carry them
+from . import daemon
+from .account import HELD_LANES, POISON, Incident, watch_innocents
 
 STEADY = ["steady-1", "steady-2"]
-NARROW, GUARDED = "narrow", "guarded"
+NARROW, GUARDED, LATE = "narrow", "guarded", "late-"
 LIMIT = 50_000
 AWAY = (KafkaException, TimeoutError, AssertionError)  # what the rig's own requests meet while brokers are away
-POISON = "poison"  # the event_type of what no broker takes
-SLACK = 1500  # milliseconds: a fault acts on what was published a moment before it was noted, and a moment after it ended
+QUIET = 0.03  # seconds until the backends of a daemon that stands still have done what they were told
+DAEMONS = 2
 
 
 def now():
@@ -90,9 +86,16 @@ class Service(threading.Thread):
 
 
 class Chaos:
-    def __init__(self, seed, minutes, cluster, kafka, db, start, settings, rate=300):
+    """`settings`: of each daemon. `lines`: of each daemon a proxy to PostgreSQL; `kafka_lines`: one to each broker."""
+
+    def __init__(self, seed, minutes, cluster, kafka, db, start, settings, lines, kafka_lines, rate=300):
         self.seed, self.seconds = seed, minutes * 60
         self.cluster, self.kafka, self.db, self.start, self.settings = cluster, kafka, db, start, settings
+        self.lines, self.kafka_lines = lines, kafka_lines
+        self.batch = int(settings[0]["OUTBOX_BATCH_SIZE"])
+        self.in_flight = DAEMONS * int(settings[0]["OUTBOX_WORKERS"]) * self.batch
+        self.blocks = settings[0]["OUTBOX_ON_DEAD"] == "block"
+        self.hands = threading.Lock()  # who lets daemons stand still, or replaces one
         self.incidents, self.failures = [], []
         self.over, self.silence = threading.Event(), threading.Event()
         self.late = []  # topics that services write to; not all of them are there
@@ -103,16 +106,41 @@ class Chaos:
         for topic in (*STEADY, GUARDED):
             kafka.create_topic(topic)
         kafka.create_topic(NARROW, max_message_bytes=LIMIT)
+        watch_innocents(db)
 
     # What happened, and when.
 
     @contextlib.contextmanager
-    def incident(self, cause):
+    def incident(self, cause, most):
+        """On all lanes, from now to its end."""
         begin = now()
         try:
             yield
         finally:
-            self.incidents.append(Incident(cause, begin, now()))
+            self.incidents.append(Incident(cause, begin, now(), None, most))
+
+    @contextlib.contextmanager
+    def cut(self, cause, *victims):
+        """What the body cuts, on the lanes that these hold now: daemons by number, or backends by pid when it is told them
+        through the yielded list. The daemons stand still meanwhile, so nothing changes hands unseen."""
+        with self.hands:
+            begin, pids, held = now(), [], []
+            still = [self.daemons[n] for n in victims or range(DAEMONS)]
+            try:
+                for one in still:
+                    one.freeze()
+                time.sleep(QUIET)
+                with contextlib.suppress(psycopg.Error):  # a database that is away holds no lane
+                    with self.db.connect(connect_timeout=5) as conn:
+                        held = conn.execute(HELD_LANES).fetchall()
+                yield pids
+            finally:
+                for one in still:
+                    one.thaw()
+            names = [f"relay-{n}" for n in victims]
+            held = [row for row in held if row[0] in names or row[1] in pids]
+            lanes = {lane: since for _, _, lane, since in held}
+            self.incidents.append(Incident(cause, begin, now(), lanes, self.batch * len({pid for _, pid, _, _ in held})))
 
     def _maker(self, make, pauses):
         chance = random.Random(f"{self.seed}-{make.__name__}")
@@ -143,17 +171,22 @@ class Chaos:
         return self.start(self.db, kafka=self.kafka, **self.settings[which])
 
     def kill_daemons(self, chance):
-        victim = chance.randrange(2)
-        with self.incident("daemon killed"):
-            self.daemons[victim].kill()
+        victim = chance.randrange(DAEMONS)
+        if chance.random() < 0.2:  # in the midst of anything: then nobody knows what it held
+            with self.incident("daemon killed", self.in_flight // DAEMONS):
+                self.daemons[victim].kill()
+        else:
+            with self.cut("daemon killed", victim):
+                self.daemons[victim].kill()
         self.over.wait(chance.choice((0, 0, 1, 3)))
-        with self.incident("daemon started"):
-            self.daemons[victim] = self._launch(lambda: self._daemon(victim))
+        started = self._launch(lambda: self._daemon(victim))
+        with self.hands:
+            self.daemons[victim] = started
 
     def break_brokers(self, chance):
         victims = chance.sample(self.kafka.brokers, 2 if len(self.kafka.brokers) > 1 and chance.random() < 0.15 else 1)
         if chance.random() < 0.5:
-            with self.incident("broker frozen"):
+            with self.incident("broker frozen", 2 * self.in_flight):
                 for broker in victims:
                     broker.freeze()
                 self.over.wait(chance.uniform(1, 12))
@@ -161,7 +194,7 @@ class Chaos:
                     broker.thaw()
                 self.kafka.wait_ready()
             return
-        with self.incident("broker killed"):
+        with self.incident("broker killed", 2 * self.in_flight):
             for broker in victims:
                 broker.kill()
             self.over.wait(chance.uniform(0, 8))
@@ -170,14 +203,36 @@ class Chaos:
             self.kafka.wait_ready()
 
     def cut_sessions(self, chance):
-        with self.incident("session ended"), contextlib.suppress(psycopg.Error):
+        with self.cut("session ended") as ended, contextlib.suppress(psycopg.Error):
             with self.db.connect(connect_timeout=5) as conn:
-                conn.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
-                             "AND pid <> pg_backend_pid() ORDER BY md5(pid::text || %s) LIMIT %s",
-                             (str(chance.random()), chance.randint(1, 6)))
+                found = conn.execute("SELECT pid, pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity "
+                                     "WHERE datname = current_database() AND pid <> pg_backend_pid() "
+                                     "ORDER BY md5(pid::text || %s) LIMIT %s) s", (str(chance.random()), chance.randint(1, 6)))
+                ended.extend(pid for pid, _ in found)
+
+    def break_lines(self, chance):
+        """Connections are reset or cut for a while, or nothing moves on them: a daemon's to PostgreSQL or all to a broker."""
+        how, seconds = chance.choice(("reset", "cut", "freeze")), chance.uniform(0.3, 3)
+        if chance.random() < 0.6:
+            victim = chance.randrange(DAEMONS)
+            if how == "freeze":
+                self._break(self.lines[victim], how, seconds)
+                return
+            with self.cut("line to PostgreSQL cut", victim):
+                getattr(self.lines[victim], how)()
+            self.over.wait(seconds)
+            self.lines[victim].heal()
+        else:
+            with self.incident("line to Kafka cut", self.in_flight):
+                self._break(chance.choice(self.kafka_lines), how, seconds)
+
+    def _break(self, line, how, seconds):
+        getattr(line, how)()
+        self.over.wait(seconds if how != "reset" else 0)
+        line.heal()
 
     def crash_postgres(self, chance):
-        with self.incident("PostgreSQL crashed"):
+        with self.incident("PostgreSQL crashed", self.in_flight):
             self.cluster.stop("immediate")
             self.over.wait(chance.uniform(0, 3))
             self._launch(lambda: self.cluster.start(wait=False))
@@ -192,16 +247,21 @@ class Chaos:
             self.over.wait(chance.uniform(0.2, 3))
 
     def retry_by_hand(self, chance):
-        """An operator makes FAILED rows of a lane due, held ones too: only a hint to the claim."""
+        """An operator makes FAILED rows of a lane due, held ones too: only a hint to the claim. Whose attempts this
+        forgets is noted by `watch_innocents`."""
         with contextlib.suppress(psycopg.Error), self.db.connect(connect_timeout=5) as conn, conn.transaction():
             lane = chance.randrange(16)
             conn.execute("SELECT FROM outbox_lanes WHERE lane = %s FOR UPDATE", (lane,))
             conn.execute("UPDATE outbox_events SET retry_after = NULL, retry_count = 0 WHERE status = 2 AND lane = %s "
                          "AND seq %% 3 = %s", (lane, chance.randrange(3)))
 
+    def discard_dead(self, _chance=None):
+        """OUTBOX_ON_DEAD=block: an operator frees the streams."""
+        daemon.call("events", "discard", "--status", "DEAD", "--all", OUTBOX_DATABASE_URL=self.db.url, OUTBOX_ON_DEAD="block")
+
     def miss_topics(self, chance):
         """Services begin to write to a topic that is made only later."""
-        name = f"late-{len(self.late) + 1}"
+        name = f"{LATE}{len(self.late) + 1}"
         self.missing.add(name)
         self.late.append(name)
         self.over.wait(chance.uniform(3, 25))
@@ -233,22 +293,25 @@ class Chaos:
     # The run.
 
     MAKERS = {"kill_daemons": (1, 8), "break_brokers": (8, 25), "cut_sessions": (0.3, 4), "crash_postgres": (20, 60),
-              "lock_rows": (0.5, 3), "retry_by_hand": (0.5, 3), "miss_topics": (2, 20), "forbid_topic": (10, 40)}
+              "break_lines": (3, 12), "lock_rows": (0.5, 3), "retry_by_hand": (0.5, 3), "miss_topics": (2, 20),
+              "forbid_topic": (10, 40), "discard_dead": (1, 6)}
 
     def run(self):
         self.db.conn.close()  # it would be cut like all the others; whoever needs it later gets a new one
-        self.daemons = [self._daemon(which) for which in range(2)]
+        self.daemons = [self._daemon(which) for which in range(DAEMONS)]
         makers = [threading.Thread(target=self._maker, args=(getattr(self, name), pauses), daemon=True)
-                  for name, pauses in self.MAKERS.items()]
+                  for name, pauses in self.MAKERS.items() if self.blocks or name != "discard_dead"]
         for thread in (*self.services, *makers):
             thread.start()
         end = time.monotonic() + self.seconds
+        self.begin = now()
         while not self.over.is_set() and time.monotonic() < end:
             self._serve_wishes(min(1, max(0, end - time.monotonic())))
         self.over.set()
         while any(thread.is_alive() for thread in makers):
             assert time.monotonic() < end + 240, "a maker of trouble does not come to its end"
             self._serve_wishes(0.2)
+        self.end = now()
         self.silence.set()
         for service in self.services:
             service.join(60)
@@ -259,52 +322,18 @@ class Chaos:
         for name in sorted(self.missing):
             self._make_topic(name)
 
+    def settle(self, timeout):
+        """Until nothing is left to do."""
+        end = time.monotonic() + timeout
+        while self.blocks and self.db.unfinished() and time.monotonic() < end:
+            self.discard_dead()
+            time.sleep(1)
+        self.db.wait_settled(max(1, end - time.monotonic()), *self.daemons)
+
+    def is_moody(self, topic):
+        """Whether it at times does not take what others take."""
+        return topic in (NARROW, GUARDED) or topic.startswith(LATE)
+
     @property
     def topics(self):
         return [*STEADY, NARROW, GUARDED, *self.late]
-
-
-class Referee(judge.Judge):
-    """Keeps the time of every delivery, so that repeats can be explained."""
-
-    def __init__(self, events, partitions):
-        super().__init__(events, partitions)
-        self.times = {}  # (topic, id) → of the last delivery so far
-        self.repeats = []  # (id, topic, before, again)
-
-    def take(self, messages):
-        super().take(messages)
-        for message in messages:
-            id = next((v.decode() for n, v in message.headers() or [] if n == "id"), None)
-            at, place = message.timestamp()[1], (message.topic(), id)
-            if place in self.times:
-                self.repeats.append((id, message.topic(), *sorted((self.times[place], at))))
-            self.times[place] = at
-
-
-def explain(repeats, incidents, events, slack=SLACK):
-    """Repeats by cause; None counts those that nothing explains."""
-    causes = Counter()
-    for id, _, before, again in repeats:
-        met = [i.cause for i in incidents if i.begin - slack <= again and i.end + slack >= before]
-        if len(events[id].topics) > 1:
-            met.append("several topics")
-        # The rarest and heaviest names the repeat when several happened.
-        order = ("PostgreSQL crashed", "broker killed", "broker frozen", "daemon killed", "session ended", "several topics")
-        causes[next((cause for cause in order if cause in met), None)] += 1
-    return causes
-
-
-def verdict(chaos):
-    """(verdict, repeats by cause) of everything that was committed; culprits must not arrive."""
-    events = judge.committed(chaos.db.conn)
-    culprits = {row[0] for row in chaos.db.execute("SELECT id FROM rig.ledger WHERE event_type = %s", POISON)}
-    for id in culprits:
-        events.pop(id)
-    found = chaos.kafka.admin.list_topics(timeout=30).topics
-    referee = Referee(events, {topic: len(found[topic].partitions) for topic in chaos.topics})
-    with judge.no_collector():
-        for messages in judge.read_topics(chaos.kafka.internal, chaos.topics):
-            referee.take(messages)
-    result = referee.close()
-    return result, explain(referee.repeats, chaos.incidents, events)
