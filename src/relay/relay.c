@@ -280,6 +280,18 @@ static struct step publish_step(struct relay *relay)
     return NEXT(settle_step);
 }
 
+/* While Kafka is away no copy can be sent: they die another time. */
+static void spare_dying(struct batch *batch)
+{
+    for (size_t i = 0; i < batch->n; i++) {
+        struct event *event = &batch->events[i];
+        if (!event_dies(event))
+            continue;
+        event->verdict = VERDICT_LEFT;
+        str_free(&event->reason);
+    }
+}
+
 static void bury(struct relay *relay)
 {
     size_t n = 0;
@@ -290,6 +302,7 @@ static void bury(struct relay *relay)
     if (n > 0) {
         int64_t deadline = clock_ms() + BURY_TIMEOUT_MS, last = relay->deadline + LAST_BURIAL_MS;
         size_t lost = publisher_bury(relay->publisher, dead, n, deadline < last ? deadline : last);
+        metrics_add(relay->metrics, M_DEAD_COPIES_LOST, lost);
         if (lost > 0)
             log_topic(LOG_LEVEL_WARNING, relay->config->dead_topic, "could not send %zu of %zu copies of dead events",
                       lost, n);
@@ -320,6 +333,8 @@ static struct step settle_step(struct relay *relay)
         return disconnect(relay);
     case SETTLED_WORLD:
         relay->kafka_out = true;
+        if (relay->config->dead_topic != NULL)
+            spare_dying(&relay->batch);
         break;
     case SETTLED:
         break;

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from rig import judge as judges
 from rig import kafka as kafkas
 from rig import process, writer
 from rig.faults import fault, length
@@ -376,3 +377,36 @@ def test_one_deadline(db, three, start, judge, seams, seen):
     db.execute("DELETE FROM outbox_events WHERE topic = %s", strict)
     db.execute("DELETE FROM rig.ledger WHERE topic = %s", strict)
     seen(judge(topic, kafka=three).check())
+
+
+@fault("a copy for the dead topic cannot be sent", how="OUTBOX_DEAD_TOPIC does not exist", promise="the event is DEAD all the same; the copy is counted and logged")
+def test_lost_copy_is_counted(db, topic, serve, seen):
+    daemon, window = serve(db, OUTBOX_DEAD_TOPIC=f"{topic}-graves", **SETTINGS)
+    writer.publish(db.conn, "no topic", "k")
+    writer.publish(db.conn, topic, "k")
+    db.wait_settled(None, daemon)
+    wait_until(lambda: window.metrics()["outboxd_dead_copies_lost_total"] == 1, "it is counted")
+    assert [line for _, message, line in daemon.lines() if "1 of 1 copies" in message]
+    seen("1 copy lost and counted")
+
+
+@fault("an event dies while the broker goes away", how="SIGKILL of the broker, then a bad event and a good one in one batch; OUTBOX_DEAD_TOPIC is set",
+       promise="it is left until its copy can be sent")
+def test_no_death_without_a_copy(db, single, serve, judge, seen):
+    topic, graves = single.create_topic("dying"), single.create_topic("graves")
+    daemon, window = serve(db, kafka=single, OUTBOX_DEAD_TOPIC=graves, **SETTINGS)
+    writer.bulk(db.conn, topic, 100, keys=10)
+    wait_until(lambda: sent(db) == 100, "it flows")
+    single.brokers[0].kill()
+    with db.conn.transaction():
+        dead = writer.publish(db.conn, "no topic", "order-1")
+        writer.publish(db.conn, topic, "order-1")
+    window.wait("/readyz", 503, 30)
+    assert db.value("SELECT status FROM outbox_events WHERE id = %s", dead) == 0
+    single.brokers[0].start()
+    single.wait_ready()
+    db.wait_settled(None, daemon)
+    copies = [message for messages in judges.read_topics(single.internal, [graves]) for message in messages]
+    assert [dict(one.headers())["id"].decode() for one in copies] == [dead]
+    assert window.metrics()["outboxd_dead_copies_lost_total"] == 0
+    seen(judge(topic, kafka=single, without=[dead]).check())
