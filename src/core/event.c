@@ -35,6 +35,11 @@ struct slice event_value(const struct event *event)
     return event->payload;
 }
 
+bool event_is_whole(const struct event *event)
+{
+    return event->payload.data || event->payload_bytes.data;
+}
+
 size_t event_wire_bytes(const struct event *event)
 {
     return event->key.len + event_value(event).len + event->headers.len + event->metadata.len + event->id.len +

@@ -61,6 +61,9 @@ void event_prepare(struct event *event);
 /* The value to send: payload_bytes, or payload, or a tombstone ({NULL, 0}). */
 struct slice event_value(const struct event *event);
 
+/* Are its bytes here? Those of a row larger than any message are not fetched. */
+bool event_is_whole(const struct event *event);
+
 /* Bytes that the event costs on the wire, roughly: key, value, headers, framing. */
 size_t event_wire_bytes(const struct event *event);
 

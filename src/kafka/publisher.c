@@ -309,10 +309,11 @@ size_t publisher_bury(struct publisher *publisher, struct event *const *dead, si
     if (!handle || topic_ask(topic, handle, publisher->batch, deadline) != TOPIC_READY)
         return n;
     for (size_t i = 0; i < n; i++)
-        add_message(publisher, dead[i], publisher->config->dead_topic, true);
+        if (event_is_whole(dead[i])) /* else it would be a tombstone */
+            add_message(publisher, dead[i], publisher->config->dead_topic, true);
     round_hand_over(publisher, deadline);
     (void)publisher_run_rounds(publisher, deadline, NULL); /* the messages tell how it went */
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < publisher->n; i++)
         lost -= publisher->messages[i].state == MESSAGE_ACKED;
     return lost;
 }
