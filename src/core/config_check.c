@@ -58,6 +58,8 @@ const char *check_topics(const char *text)
     route_init(&route, "", text);
     if (route.n == 0)
         fault = "the list names no topic";
+    if (route.n > ROUTE_MAX)
+        fault = "the list names more than 1000 topics";
     for (size_t i = 0; !fault && i < route.n; i++)
         fault = route_topic_fault(route.topics[i]);
     route_done(&route);

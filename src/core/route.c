@@ -68,11 +68,11 @@ static void split_list(struct route *route, const char *list)
     struct names names;
     size_t n_max = 1;
 
-    for (const char *c = list; *c; c++)
+    for (const char *c = list; *c && n_max <= ROUTE_MAX; c++)
         n_max += *c == ',';
     char *at = alloc_topics(route, n_max, list, strlen(list));
     names_init(&names, n_max);
-    while (at) {
+    while (at && route->n <= ROUTE_MAX) {
         char *name = at, *end = at;
         while (*end && *end != ',')
             end++;

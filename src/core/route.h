@@ -1,5 +1,6 @@
 /* The topics of an event: its topic, or the comma-separated list in routing_key that replaces it. Blanks are
- * trimmed, repeated names count once; a list with no topic in it has n = 0. */
+ * trimmed, repeated names count once; a list with no topic in it has n = 0. What a route takes is bounded: a list is read
+ * only until it has named one topic more than ROUTE_MAX. */
 #ifndef OUTBOXD_ROUTE_H
 #define OUTBOXD_ROUTE_H
 

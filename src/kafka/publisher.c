@@ -208,7 +208,7 @@ static bool is_bad(struct event *event)
     if (event->route.n == 0)
         event_judge(event, VERDICT_DEAD, "routing_key names no topic");
     if (event->route.n > ROUTE_MAX)
-        event_judge(event, VERDICT_DEAD, "routing_key names %zu topics; %d are the most", event->route.n, ROUTE_MAX);
+        event_judge(event, VERDICT_DEAD, "routing_key names more than %d topics", ROUTE_MAX);
     for (size_t i = 0; i < event->route.n; i++) {
         const char *fault = route_topic_fault(event->route.topics[i]);
         if (fault)
@@ -288,7 +288,8 @@ void publisher_send(struct publisher *publisher, struct batch *batch, int64_t de
     size_t n = 0;
 
     for (size_t i = 0; i < batch->n; i++)
-        n += batch->events[i].route.n;
+        if (batch->events[i].verdict == VERDICT_NONE && batch->events[i].route.n <= ROUTE_MAX)
+            n += batch->events[i].route.n;
     begin(publisher, n, publisher->config->ordering == ORDER_KEY);
     struct handle *handle = publisher_handle(publisher);
     for (size_t i = 0; handle && i < batch->n; i++)

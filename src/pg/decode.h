@@ -14,20 +14,25 @@
     "partition_key, payload, payload_bytes, headers, metadata, status, retry_count, max_retries, occurred_at, " \
     "created_at"
 
-/* What the row will cost in memory, without fetching it: the columns are stored uncompressed. */
-#define DECODE_SIZE                                                                                            \
-    "(256 + pg_column_size(payload) + coalesce(pg_column_size(payload_bytes), 0) + pg_column_size(headers) + " \
-    "pg_column_size(metadata))"
+/* What the row will cost in memory, without fetching it: the columns are stored uncompressed. A list of topics is kept
+ * twice, and each of its topics, ROUTE_MAX at most and of two characters at least, becomes a message. */
+#define DECODE_SIZE                                                                                                  \
+    "least(256 + pg_column_size(payload) + coalesce(pg_column_size(payload_bytes), 0) + pg_column_size(headers) + "  \
+    "pg_column_size(metadata) + coalesce(octet_length(routing_key) * 2::bigint + least(octet_length(routing_key) * " \
+    "32::bigint, 65536), 0), 2147483647)::int"
 
 /* Outside: as decode_event wants them, in binary. */
 #define DECODE_COLUMNS   "ctid, size, " DECODE_RAW
 #define DECODE_N_COLUMNS 22
 
-/* The same, but the bytes only of rows for which `wanted` is true: a row may be too much to fetch. */
-#define DECODE_COLUMNS_IF(wanted)                                                                                      \
-    "ctid, size, seq, lane, id, topic, event_type, schema_version, aggregate_type, aggregate_id, tenant_id, "          \
-    "routing_key, partition_key, CASE WHEN " wanted " THEN payload END, CASE WHEN " wanted " THEN payload_bytes END, " \
-    "headers, metadata, status, retry_count, max_retries, occurred_at, created_at"
+/* The same, but the bytes only of rows for which `wanted` is true: a row may be too much to fetch. A list of topics is cut
+ * behind what ROUTE_MAX names can need: such a row is not sent, but its streams count. */
+#define DECODE_COLUMNS_IF(wanted)                                                                             \
+    "ctid, size, seq, lane, id, topic, event_type, schema_version, aggregate_type, aggregate_id, tenant_id, " \
+    "CASE WHEN " wanted " THEN routing_key ELSE left(routing_key, 1000000) END, partition_key, "              \
+    "CASE WHEN " wanted " THEN payload END, CASE WHEN " wanted " THEN payload_bytes END, "                    \
+    "CASE WHEN " wanted " THEN headers END, CASE WHEN " wanted " THEN metadata END, "                         \
+    "status, retry_count, max_retries, occurred_at, created_at"
 
 /* A row that we see and do not hold: enough to keep its stream behind it. */
 #define DECODE_BYSTANDER "seq, lane, topic, routing_key, partition_key, aggregate_id"

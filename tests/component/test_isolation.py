@@ -583,3 +583,26 @@ def test_a_dead_row_does_not_block_by_default(db, topic, start):
     daemon = start(db)  # the sweep at its start finds that nothing stands before them
     db.wait_settled(None, daemon)
     assert all(sent(db, seq) for seq in behind)
+
+
+def test_lists_of_topics_count_as_bytes(db, hands):
+    """A claim is bounded by what its rows cost, and a list of topics costs most when it is long."""
+    db.execute("INSERT INTO outbox_events (topic, aggregate_type, aggregate_id, payload, routing_key) "
+               "SELECT 'a', 'order', 'k', '{}', repeat('a,', 500000) FROM generate_series(1, 20)")
+    hand = hands()
+    hand.lanes()
+    assert len(hand.run(sql("claim.c", "take"), 100, 8 << 20, 1 << 30)) == 5
+    hand.rollback()
+
+
+def test_a_row_too_large_is_not_fetched(db, hands):
+    """Neither its payload nor its headers, nor more of its list than ROUTE_MAX topics can need."""
+    fill = "'{\"x\": \"' || repeat('x', 2000000) || '\"}'"
+    db.execute(f"INSERT INTO outbox_events (topic, aggregate_type, aggregate_id, payload, headers, metadata, routing_key) "
+               f"SELECT 'a', 'order', 'k', j, j, j, repeat('a,', 1000000) FROM (SELECT ({fill})::jsonb) f(j)")
+    hand = hands()
+    hand.lanes()
+    [row] = hand.run(sql("claim.c", "take"), 100, 8 << 20, 9 << 20)
+    size, routing_key, payload, headers, metadata = row[1], row[11], row[13], row[15], row[16]
+    assert size > 9 << 20 and (len(routing_key), payload, headers, metadata) == (1000000, None, None, None)
+    hand.rollback()

@@ -39,10 +39,10 @@ static void list_without_topic(void **state)
     check_list(" , ,, ", 0, NULL);
 }
 
-/* Takes no time; comparing each with each would take minutes. */
+/* Takes no time; comparing each with each would take a while. */
 static void long_list(void **state)
 {
-    enum { N = 200000 };
+    enum { N = ROUTE_MAX };
     struct strbuf list = {0};
     struct route route;
     char name[16];
@@ -56,6 +56,29 @@ static void long_list(void **state)
         snprintf(name, sizeof(name), "t%d", i);
         assert_string_equal(route.topics[i], name);
     }
+    route_done(&route);
+    strbuf_done(&list);
+}
+
+/* One that names too many is not split further, one that repeats itself is read to its end. */
+static void too_long_list(void **state)
+{
+    struct strbuf list = {0};
+    struct route route;
+
+    (void)state;
+    for (int i = 0; i < 200000; i++)
+        strbuf_addf(&list, "t%d,", i);
+    route_init(&route, "", list.data);
+    assert_int_equal(route.n, ROUTE_MAX + 1);
+    route_done(&route);
+    strbuf_clear(&list);
+    for (int i = 0; i < 200000; i++)
+        strbuf_addf(&list, "t%d,", i % 2);
+    strbuf_add(&list, "last");
+    route_init(&route, "", list.data);
+    assert_int_equal(route.n, 3);
+    assert_string_equal(route.topics[2], "last");
     route_done(&route);
     strbuf_done(&list);
 }
@@ -101,11 +124,8 @@ static void topic_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(topic_alone),
-        cmocka_unit_test(list_replaces_topic),
-        cmocka_unit_test(list_without_topic),
-        cmocka_unit_test(long_list),
-        cmocka_unit_test(overlap),
+        cmocka_unit_test(topic_alone), cmocka_unit_test(list_replaces_topic), cmocka_unit_test(list_without_topic),
+        cmocka_unit_test(long_list),   cmocka_unit_test(too_long_list),       cmocka_unit_test(overlap),
         cmocka_unit_test(topic_names),
     };
     return RUN_TESTS(tests);
