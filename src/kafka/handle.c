@@ -7,6 +7,7 @@
 #include "clock.h"
 #include "log.h"
 #include "str.h"
+#include "verdicts.h"
 
 struct setting {
     const char *name, *value;
@@ -121,6 +122,18 @@ static void free_conf(rd_kafka_conf_t **conf)
         rd_kafka_conf_destroy(*conf);
 }
 
+/* The handle is used up: librdkafka says so itself, or with `code`, a report's that no other message can get over. */
+static void set_fatal(struct handle *handle, int code)
+{
+    if (handle->fatal)
+        return;
+    handle->fatal = rd_kafka_fatal_error(handle->rk, handle->fatal_text, sizeof(handle->fatal_text));
+    if (handle->fatal)
+        return;
+    handle->fatal = code;
+    snprintf(handle->fatal_text, sizeof(handle->fatal_text), "%s", rd_kafka_err2str((rd_kafka_resp_err_t)code));
+}
+
 /* Both callbacks run inside handle_serve and handle_flush, on the thread that owns the handle. */
 
 static void serve_report(rd_kafka_t *rk, const rd_kafka_message_t *report, void *opaque)
@@ -134,14 +147,17 @@ static void serve_report(rd_kafka_t *rk, const rd_kafka_message_t *report, void 
     handle->out--;
     if (!report->err)
         outage_over(handle->outage);
+    else if (ruling_of(report->err)->fault == FAULT_PRODUCER)
+        set_fatal(handle, report->err);
 }
 
 static void serve_error(rd_kafka_t *rk, int code, const char *reason, void *opaque)
 {
     struct handle *handle = opaque;
 
+    (void)rk;
     if (code == RD_KAFKA_RESP_ERR__FATAL)
-        handle->fatal = rd_kafka_fatal_error(rk, handle->fatal_text, sizeof(handle->fatal_text));
+        set_fatal(handle, code);
     else
         note_error(handle->outage, (rd_kafka_resp_err_t)code, reason);
 }
@@ -242,8 +258,8 @@ rd_kafka_resp_err_t handle_produce(struct handle *handle, rd_kafka_topic_t *rkt,
     if (error) {
         rd_kafka_headers_destroy(list);
         message->state = before;
-        if (error == RD_KAFKA_RESP_ERR__FATAL && !handle->fatal)
-            handle->fatal = rd_kafka_fatal_error(handle->rk, handle->fatal_text, sizeof(handle->fatal_text));
+        if (error == RD_KAFKA_RESP_ERR__FATAL)
+            set_fatal(handle, error);
         return error;
     }
     handle->out++;

@@ -41,7 +41,7 @@ struct handle {
     int64_t refresh_ms; /* topic.metadata.refresh.interval.ms: a topic that has grown is noticed after so long */
     unsigned out;       /* messages whose report is out */
     bool purged;        /* by us */
-    int fatal;          /* librdkafka's code; 0: none */
+    int fatal;          /* librdkafka's code, or that of a report that is the producer's fault; 0: none */
     char fatal_text[512];
     struct outage *outage;
     unsigned patient_in; /* the batch in which new topics are waited for, and until when */

@@ -57,6 +57,32 @@ static void test_an_ordinary_batch_gets_all_its_time(void **state)
     assert_verdict_of(&rig->batch.events[0], VERDICT_PARK);
 }
 
+/* Not fatal to librdkafka, but its ids are of no more use: the same handle would get this answer again and again. */
+static void test_a_report_that_is_the_producers_fault_replaces_it(void **state)
+{
+    struct rig *rig = *state;
+    struct metrics *metrics = metrics_new();
+
+    publisher_free(rig->publisher);
+    assert_int_equal(publisher_new(&rig->config, metrics, &rig->publisher, &rig->err), OK);
+    rig_add(rig, "orders", "k", "1");
+    assert_int_equal(rig_publish(rig, 10000), SETTLED);
+    rig_clear(rig);
+    rd_kafka_mock_push_request_errors(rig->cluster, PRODUCE, 1, RD_KAFKA_RESP_ERR_INVALID_TXN_STATE);
+    rig_add(rig, "orders", "k", "2");
+    assert_int_equal(rig_publish(rig, 10000), SETTLED_WORLD); /* nothing came through: do not spin */
+    assert_verdict_of(&rig->batch.events[0], VERDICT_LEFT);
+    assert_non_null(strstr(rig->err.message, "producer failed"));
+    assert_int_equal((int)metrics_sum(M_PRODUCER_REBUILDS), 1);
+    rig_clear(rig);
+    rig_add(rig, "orders", "k", "2");
+    assert_int_equal(rig_publish(rig, 10000), SETTLED);
+    assert_log(rig, "orders", "1 2 ");
+    publisher_free(rig->publisher);
+    rig->publisher = NULL;
+    metrics_free_all();
+}
+
 #define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
 
 int main(void)
@@ -64,6 +90,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         RIG_TEST(test_a_silent_probe_holds_nobody_up),
         RIG_TEST(test_an_ordinary_batch_gets_all_its_time),
+        RIG_TEST(test_a_report_that_is_the_producers_fault_replaces_it),
     };
     return RUN_TESTS(tests);
 }
