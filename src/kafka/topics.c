@@ -9,9 +9,10 @@
 #include "str.h"
 #include "verdicts.h"
 
-#define TOPICS_MAX   10000
-#define ASK_SLICE_MS 500 /* between two looks at what the error events say */
-#define CREATE_MS    500 /* a broker that makes topics by itself needs a moment */
+#define TOPICS_MAX  10000
+#define ASK_MS      500 /* for an answer, before a look at what the error events say; then ask again, with more time */
+#define ASK_MOST_MS 2000
+#define CREATE_MS   500 /* a broker that makes topics by itself needs a moment */
 
 static uint64_t hash_name(const char *name)
 {
@@ -145,10 +146,10 @@ static enum topic_answer ask_once(struct topic *topic, struct handle *handle, un
         topic->rkt = rd_kafka_topic_new(handle->rk, topic->name, NULL);
     if (!topic->rkt)
         return away(topic, batch, rd_kafka_last_error(), rd_kafka_err2str(rd_kafka_last_error()));
-    while (!handle_is_used_up(handle)) {
+    for (int slice = ASK_MS; !handle_is_used_up(handle); slice = slice * 2 < ASK_MOST_MS ? slice * 2 : ASK_MOST_MS) {
         int left = clock_left_ms(deadline);
-        int slice = left < ASK_SLICE_MS ? left : ASK_SLICE_MS;
-        rd_kafka_resp_err_t error = rd_kafka_metadata(handle->rk, 0, topic->rkt, &metadata, slice);
+        rd_kafka_resp_err_t error =
+            rd_kafka_metadata(handle->rk, 0, topic->rkt, &metadata, left < slice ? left : slice);
         handle_serve(handle, 0);
         if (error == 0) {
             enum topic_answer answer = TOPIC_WORLD;

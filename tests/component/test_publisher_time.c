@@ -83,6 +83,18 @@ static void test_a_report_that_is_the_producers_fault_replaces_it(void **state)
     metrics_free_all();
 }
 
+/* An answer that comes late is not asked for again and again with as little time. */
+static void test_slow_metadata_is_waited_for(void **state)
+{
+    struct rig *rig = *state;
+
+    rd_kafka_mock_broker_set_rtt(rig->cluster, -1, 800);
+    rig_add(rig, "orders", "k", "1");
+    assert_int_equal(rig_publish(rig, 20000), SETTLED);
+    assert_verdict_of(&rig->batch.events[0], VERDICT_SENT);
+    rd_kafka_mock_broker_set_rtt(rig->cluster, -1, 0);
+}
+
 #define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
 
 int main(void)
@@ -90,6 +102,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         RIG_TEST(test_a_silent_probe_holds_nobody_up),
         RIG_TEST(test_an_ordinary_batch_gets_all_its_time),
+        RIG_TEST(test_slow_metadata_is_waited_for),
         RIG_TEST(test_a_report_that_is_the_producers_fault_replaces_it),
     };
     return RUN_TESTS(tests);
