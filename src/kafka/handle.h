@@ -46,6 +46,7 @@ struct handle {
     struct outage *outage;
     unsigned patient_in; /* the batch in which new topics are waited for, and until when */
     int64_t patience;
+    unsigned answered_in; /* the last batch in which a topic that was asked for was answered */
 };
 
 /* Checks the settings and starts librdkafka's threads; does not wait for a broker. FATAL: err names the setting.

@@ -217,7 +217,8 @@ static bool is_bad(struct event *event)
     return event->verdict == VERDICT_DEAD;
 }
 
-/* Can all topics of the event be written to? If not it is parked, or the world is away. */
+/* Can all topics of the event be written to? If not it is parked, or the world is away, or time is up: a cluster that
+ * answers, but not fast enough for so many topics, is no outage. */
 static bool are_topics_ready(struct publisher *publisher, struct handle *handle, struct event *event, int64_t deadline)
 {
     for (size_t i = 0; i < event->route.n; i++) {
@@ -233,7 +234,7 @@ static bool are_topics_ready(struct publisher *publisher, struct handle *handle,
             event->blame = name;
             return false;
         case TOPIC_WORLD:
-            if (!handle->fatal)
+            if (!handle->fatal && (handle->answered_in != publisher->batch || outage_is_sure(&publisher->outage)))
                 publisher_blame_outage(publisher);
             return false;
         }
@@ -292,8 +293,9 @@ void publisher_send(struct publisher *publisher, struct batch *batch, int64_t de
             n += batch->events[i].route.n;
     begin(publisher, n, publisher->config->ordering == ORDER_KEY);
     struct handle *handle = publisher_handle(publisher);
+    int64_t half = clock_ms() + clock_left_ms(deadline) / 2; /* the rest is for what is ready then */
     for (size_t i = 0; handle && i < batch->n; i++)
-        if (batch->events[i].verdict == VERDICT_NONE && !prepare(publisher, handle, &batch->events[i], deadline))
+        if (batch->events[i].verdict == VERDICT_NONE && !prepare(publisher, handle, &batch->events[i], half))
             break;
     /* All followers of what is blocked were left out above; from now on the set is for what happens on the way. */
     streams_clear(&publisher->blocked);

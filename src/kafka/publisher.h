@@ -55,7 +55,8 @@ enum settled {
 
 /* publish: hands the events that have no verdict yet (VERDICT_NONE) to Kafka in order, each to all topics of its route.
  * Bad events (topic name, headers, size) become VERDICT_DEAD here. A full queue is polled and gone on with. Topics are
- * asked for by metadata before their first message: a missing or forbidden one is VERDICT_PARK at once.
+ * asked for by metadata before their first message: a missing or forbidden one is VERDICT_PARK at once. That takes half of
+ * the time at most; what is not ready then is left.
  * settle: waits until each has its verdict, for probes alone at most two seconds, at most until `deadline` (clock_ms) and
  * PUBLISHER_GIVE_UP_MS, in which it asks whether the cluster or a topic is at fault and gets back what is out; isolates
  * suspects; replaces the handle where need be.

@@ -154,6 +154,7 @@ static enum topic_answer ask_once(struct topic *topic, struct handle *handle, un
         if (error == 0) {
             enum topic_answer answer = TOPIC_WORLD;
             outage_over(handle->outage);
+            handle->answered_in = batch;
             topic->known_until = handle->refresh_ms > 0 ? clock_ms() + handle->refresh_ms : INT64_MAX;
             if (metadata->topic_cnt == 1)
                 answer = judge_metadata(topic, batch, &metadata->topics[0]);

@@ -95,6 +95,34 @@ static void test_slow_metadata_is_waited_for(void **state)
     rd_kafka_mock_broker_set_rtt(rig->cluster, -1, 0);
 }
 
+/* Each of forty topics is asked for, and each answer takes a while: no outage, and what is ready goes. */
+static void test_many_slow_topics_go_in_parts(void **state)
+{
+    struct rig *rig = *state;
+    static char names[40][16];
+    size_t sent = 0;
+
+    rig_add(rig, "orders", "k", "1");
+    assert_int_equal(rig_publish(rig, 10000), SETTLED);
+    rd_kafka_mock_broker_set_rtt(rig->cluster, -1, 200);
+    for (int batch = 0; batch < 5 && sent < ARRAY_LEN(names); batch++) {
+        rig_clear(rig);
+        for (size_t i = sent; i < ARRAY_LEN(names); i++) {
+            snprintf(names[i], sizeof(names[i]), "topic-%zu", i);
+            rig_add(rig, names[i], "k", names[i]);
+        }
+        assert_int_equal(rig_publish(rig, 6000), SETTLED);
+        size_t n = count_verdict(rig, VERDICT_SENT);
+        assert_true(n > 0);
+        assert_int_equal(n + count_verdict(rig, VERDICT_LEFT), rig->batch.n);
+        for (size_t i = 0; i < n; i++) /* the first ones */
+            assert_verdict_of(&rig->batch.events[i], VERDICT_SENT);
+        sent += n;
+    }
+    assert_int_equal(sent, ARRAY_LEN(names));
+    rd_kafka_mock_broker_set_rtt(rig->cluster, -1, 0);
+}
+
 #define RIG_TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
 
 int main(void)
@@ -103,6 +131,7 @@ int main(void)
         RIG_TEST(test_a_silent_probe_holds_nobody_up),
         RIG_TEST(test_an_ordinary_batch_gets_all_its_time),
         RIG_TEST(test_slow_metadata_is_waited_for),
+        RIG_TEST(test_many_slow_topics_go_in_parts),
         RIG_TEST(test_a_report_that_is_the_producers_fault_replaces_it),
     };
     return RUN_TESTS(tests);
