@@ -193,7 +193,7 @@ enum result publisher_build_headers(struct publisher *publisher, const struct me
 
 bool publisher_is_passable(const struct publisher *publisher, const struct event *event)
 {
-    return event_dies(event) && publisher->config->on_dead == ON_DEAD_SKIP;
+    return event->verdict == VERDICT_DEAD && publisher->config->on_dead == ON_DEAD_SKIP;
 }
 
 static void block_followers(struct publisher *publisher, const struct event *event)

@@ -61,7 +61,8 @@ bool publisher_ask_back(struct publisher *publisher, int timeout_ms);
 enum result publisher_build_headers(struct publisher *publisher, const struct message *message,
                                     struct error *err) CHECK_RESULT;
 
-/* Does an event that is not sent let its followers pass, being dead? */
+/* Does an event let its followers pass, being dead? Not one that Kafka has refused: until its death is committed it may be
+ * tried again, and taken then. */
 bool publisher_is_passable(const struct publisher *publisher, const struct event *event);
 
 /* Hands over the next round (rounds.c). */
