@@ -12,6 +12,7 @@
 #include "options.h"
 #include "pg.h"
 #include "purge.h"
+#include "schema.h"
 #include "show.h"
 
 #define CONNECT_TIMEOUT_MS 15000
@@ -69,6 +70,7 @@ static int purge_on(struct purging *purging, const struct config *config, bool o
 {
     struct error err = {0};
     struct pg *pg = NULL;
+    struct schema_state state;
     bool been_there = false; /* a password that was right may be right again */
     const struct pg_options options = {.url = config->database_url,
                                        .schema = config->schema,
@@ -79,6 +81,8 @@ static int purge_on(struct purging *purging, const struct config *config, bool o
         int64_t before = purging->purge.purged[PURGE_EVENTS] + purging->purge.purged[PURGE_PROCESSED];
         result = pg != NULL ? OK : pg_open(&options, &pg, &err);
         been_there |= result == OK;
+        if (result == OK)
+            result = schema_current(pg, &state, &err); /* it may be migrated at any time */
         if (result == OK)
             result = purge_round(pg, &purging->purge, once, go_on, purging, &err);
         if (result == OK &&

@@ -5,6 +5,7 @@
 #include "figures.h"
 #include "options.h"
 #include "parse.h"
+#include "schema.h"
 #include "show.h"
 #include "watch.h"
 
@@ -39,7 +40,15 @@ static int answer(struct pg *pg, bool json)
 {
     struct error err = {0};
     struct figures figures;
-    enum result result = figures_read(pg, BOUND, &figures, &err);
+    struct schema_state state;
+    enum result result = schema_current(pg, &state, &err);
+    if (result == FATAL &&
+        state.version > 0) { /* older: in the midst of an upgrade one wants to see the backlog all the same */
+        app_complain(&err);
+        result = OK;
+    }
+    if (result == OK)
+        result = figures_read(pg, BOUND, &figures, &err);
     if (result != OK)
         return app_fail(result, &err);
     if (json) {

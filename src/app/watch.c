@@ -15,6 +15,7 @@
 #include "app.h"
 #include "clock.h"
 #include "pg.h"
+#include "schema.h"
 
 #define CONNECT_TIMEOUT_MS 10000
 #define LOOK_MS            1000
@@ -108,11 +109,16 @@ static enum result look(struct watching *watching)
     struct view *view = &watching->view;
     struct figures figures = {0};
     struct details details = {0};
+    struct schema_state state = {0};
     const struct pg_options options = {.url = watching->config->database_url,
                                        .schema = watching->config->schema,
                                        .connect_timeout_ms = CONNECT_TIMEOUT_MS,
                                        .stop_fd = watching->signal_fd};
     enum result result = watching->pg != NULL ? OK : pg_open(&options, &watching->pg, &watching->err);
+    if (result == OK && view->looks == 0)
+        result = schema_current(watching->pg, &state, &watching->err);
+    if (result == FATAL && state.version > 0) /* older, in the midst of an upgrade */
+        result = OK;
     if (result == OK)
         result = figures_read(watching->pg, FIGURES_BOUND, &figures, &watching->err);
     if (result == OK)

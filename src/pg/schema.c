@@ -93,7 +93,7 @@ static enum result check_privileges(struct pg *pg, bool needs_delete, struct err
     return FATAL;
 }
 
-enum result schema_check(struct pg *pg, bool needs_delete, struct schema_state *ret, struct error *err)
+enum result schema_current(struct pg *pg, struct schema_state *ret, struct error *err)
 {
     enum result result = schema_read(pg, ret, err);
     if (result == RETRY && pg_error_is_permanent(err))
@@ -109,7 +109,13 @@ enum result schema_check(struct pg *pg, bool needs_delete, struct schema_state *
         error_hint(err, "run `outboxd migrate up`%s", ret->version == 0 ? ", or set OUTBOX_SCHEMA" : "");
         return FATAL;
     }
-    return check_privileges(pg, needs_delete, err);
+    return OK;
+}
+
+enum result schema_check(struct pg *pg, bool needs_delete, struct schema_state *ret, struct error *err)
+{
+    enum result result = schema_current(pg, ret, err);
+    return result == OK ? check_privileges(pg, needs_delete, err) : result;
 }
 
 /* --- migrating --- */

@@ -16,6 +16,9 @@ struct schema_state {
 /* FATAL: a migration in the database is newer than the program's, was changed, or is missing before a later one. */
 enum result schema_read(struct pg *pg, struct schema_state *ret, struct error *err) CHECK_RESULT;
 
+/* Is it exactly ours? FATAL with the remedy if not; *ret is what is there, version 0 when that cannot be told. */
+enum result schema_current(struct pg *pg, struct schema_state *ret, struct error *err) CHECK_RESULT;
+
 /* For run: is it exactly ours, and may this user do the relay's work? FATAL with the command or the GRANT if not. */
 enum result schema_check(struct pg *pg, bool needs_delete, struct schema_state *ret, struct error *err) CHECK_RESULT;
 

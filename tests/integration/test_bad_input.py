@@ -66,17 +66,25 @@ def test_unmigrated_schema(empty_db):
     refused(78, "outboxd migrate up", **empty_db.settings)
 
 
-def test_older_schema(db):
+@pytest.mark.parametrize("command", [("run",), ("purge",), ("purge", "--once")], ids=" ".join)
+def test_older_schema(command, db):
     last = db.value("SELECT max(version) FROM outbox_schema_version")
     db.migrate("down", "--to", str(last - 1))
-    refused(78, "outboxd migrate up", **db.settings)
+    refused(78, "outboxd migrate up", f"version {last - 1}", command=command, **db.settings)
 
 
-def test_newer_schema(db):
+def test_status_of_an_older_schema(db):
+    """In the midst of an upgrade one wants to see the backlog all the same."""
+    last = db.value("SELECT max(version) FROM outbox_schema_version")
+    db.migrate("down", "--to", str(last - 1))
+    refused(0, "outboxd migrate up", '"pending":0', command=("status", "--json"), **db.settings)
+
+
+@pytest.mark.parametrize("command", [("run",), ("migrate", "up"), ("purge", "--once"), ("status",)], ids=" ".join)
+def test_newer_schema(command, db):
     [(version,)] = db.execute("INSERT INTO outbox_schema_version (version, name, checksum) "
                               "SELECT max(version) + 7, 'from the future', 'x' FROM outbox_schema_version RETURNING version")
-    refused(78, "newer", str(version), **db.settings)
-    refused(78, "newer", str(version), command=("migrate", "up"), **db.settings)
+    refused(78, "newer", str(version), command=command, **db.settings)
 
 
 def test_another_schema_name(db):
