@@ -134,7 +134,12 @@ static void print_table(const struct rows *rows)
 static enum result list(struct pg *pg, const struct events_filter *filter, bool json, struct error *err)
 {
     _cleanup_(rows_cleanup) struct rows *rows = NULL;
+    bool full = false, bounded = false;
     enum result result = events_list(pg, filter, json, &rows, err);
+    if (result == OK) {
+        full = filter->limit > 0 && rows_n(rows) == filter->limit;
+        result = full ? OK : events_sent_bounded(pg, filter, &bounded, err);
+    }
     if (result != OK)
         return result;
     if (json) {
@@ -144,9 +149,12 @@ static enum result list(struct pg *pg, const struct events_filter *filter, bool 
         puts("no events");
     } else {
         print_table(rows);
-        if (filter->limit > 0 && rows_n(rows) == filter->limit)
+        if (full)
             fprintf(stderr, "the first %lld; --limit N or --all shows more\n", (long long)filter->limit);
     }
+    if (bounded)
+        fprintf(stderr, "SENT events were looked for among the latest %d events only; --id finds older ones\n",
+                EVENTS_SENT_MAX);
     return OK;
 }
 

@@ -43,11 +43,15 @@ enum {
     EVENTS_COL_ERROR
 };
 
-/* What is unfinished or DEAD first, by seq; then SENT, the latest first. SENT rows without `since` or `id` are looked for among
- * the EVENTS_SENT_MAX greatest ids only. With `json` a row is one text: an object with the column names. */
+/* What is unfinished or DEAD first, by seq; then SENT, the latest first. SENT rows are looked for among the
+ * EVENTS_SENT_MAX greatest ids only, unless `id` names one. With `json` a row is one text: an object with the column names. */
 #define EVENTS_SENT_MAX 100000
 enum result events_list(struct pg *pg, const struct events_filter *filter, bool json, struct rows **ret,
                         struct error *err) CHECK_RESULT;
+
+/* Are there events behind that bound which the filter may want? */
+enum result events_sent_bounded(struct pg *pg, const struct events_filter *filter, bool *ret,
+                                struct error *err) CHECK_RESULT;
 
 /* The ids and lanes (0, 1) of the same events, in the same order. */
 enum result events_pick(struct pg *pg, const struct events_filter *filter, struct rows **ret,

@@ -84,6 +84,11 @@ void filter_conditions(struct question *question, const struct events_filter *fi
     add_equal(question, KEY, filter->key);
     add_equal(question, "e.tenant_id", filter->tenant);
     add_equal(question, "e.id", filter->id);
+    filter_since(question, filter);
+}
+
+void filter_since(struct question *question, const struct events_filter *filter)
+{
     if (filter->since != NULL) {
         question_add(question, " AND e.created_at >= ");
         question_value(question, filter->since, "timestamptz");

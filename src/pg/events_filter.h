@@ -42,6 +42,9 @@ void filter_part(struct question *question, const struct events_part *part, cons
 /* The same without the part's predicate; `lists`: rows may have a list of topics. */
 void filter_conditions(struct question *question, const struct events_filter *filter, bool lists);
 
+/* " AND ..." for the time since which the events were written. */
+void filter_since(struct question *question, const struct events_filter *filter);
+
 /* "FAILED" to change means refused: a follower that was released and is on its way never failed by itself. An id names the
  * row, so there it cannot be meant by accident. */
 bool filter_wants_refused(const struct events_part *part, const struct events_filter *filter);

@@ -56,20 +56,10 @@ static void add_part(struct question *question, const struct events_part *part, 
 /* SENT rows are in no partial index: they are looked for among the latest ids, which are by time of creation. */
 static void add_sent_part(struct question *question, const struct events_filter *filter)
 {
-    bool by_time = filter->since != NULL || filter->since_ms > 0;
     strbuf_addf(&question->sql,
                 "(SELECT e.* FROM (SELECT * FROM @.outbox_events ORDER BY id DESC LIMIT %d) e WHERE e.status = 1",
                 EVENTS_SENT_MAX);
-    if (by_time && filter->since != NULL) {
-        question_add(question, " AND e.published_at >= ");
-        question_value(question, filter->since, "timestamptz");
-    } else if (by_time) {
-        question_add(question, " AND e.published_at >= now() - interval '1 ms' * ");
-        question_int(question, filter->since_ms, "bigint");
-    }
     filter_conditions(question, filter, true);
-    if (by_time)
-        question_add(question, " ORDER BY seq DESC");
     add_limit(question, filter);
     question_add(question, ")");
 }
@@ -141,6 +131,23 @@ enum result events_list(struct pg *pg, const struct events_filter *filter, bool 
 {
     return json ? list(pg, filter, "SELECT row_to_json(j) FROM (SELECT " JSON_COLUMNS, ") j", ret, err)
                 : list(pg, filter, "SELECT " TABLE_COLUMNS, "", ret, err);
+}
+
+enum result events_sent_bounded(struct pg *pg, const struct events_filter *filter, bool *ret, struct error *err)
+{
+    struct question question = {0};
+    _cleanup_(rows_cleanup) struct rows *rows = NULL;
+    *ret = false;
+    if (filter->id != NULL || !(filter->kinds == 0 || filter->kinds & EVENTS_SENT))
+        return OK;
+    strbuf_addf(&question.sql,
+                "SELECT FROM (SELECT created_at FROM @.outbox_events ORDER BY id DESC OFFSET %d LIMIT 1) e WHERE true",
+                EVENTS_SENT_MAX);
+    filter_since(&question, filter);
+    enum result result = question_ask(&question, pg, &rows, err);
+    question_done(&question);
+    *ret = result == OK && rows_n(rows) > 0;
+    return result;
 }
 
 enum result events_pick(struct pg *pg, const struct events_filter *filter, struct rows **ret, struct error *err)

@@ -337,6 +337,21 @@ def test_retry_probes_a_parked_topic(db, kafka, start):
     db.wait_settled(None, start(db))
 
 
+def test_sent_events_are_looked_for_among_the_latest(db):
+    db.execute("ALTER TABLE outbox_events DISABLE TRIGGER rig_note")
+    insert = """INSERT INTO outbox_events (topic, aggregate_type, aggregate_id, payload, status, created_at, published_at)
+        SELECT %s, 'a', 'k', '{}', 1, now() - interval '1 hour' * %s, now() FROM generate_series(1, %s) n"""
+    db.execute(insert, "old", 5, 10)
+    assert events(db, "list", "--topic", "old").stderr == ""
+    assert listed(db, "--topic", "old", "--since", "2h") == []  # written since, whenever it was sent
+    db.execute(insert, "new", 0, 100000)
+    assert "among the latest 100000" in events(db, "list", "--topic", "old").stderr
+    assert "among the latest" in events(db, "list", "--topic", "old", "--json", "--since", "6h").stderr
+    assert events(db, "list", "--topic", "old", "--since", "4h").stderr == ""  # all that is behind the bound is older
+    assert events(db, "list", "--topic", "old", "--status", "dead").stderr == ""
+    assert len(listed(db, "--id", db.value("SELECT min(id) FROM outbox_events"))) == 1
+
+
 def test_cheap_on_a_large_table(db):
     """Every question is answered through an index: no plan reads the whole table."""
     db.execute("ALTER TABLE outbox_events DISABLE TRIGGER rig_note")
