@@ -1,14 +1,47 @@
 #include "app.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "log.h"
 #include "pg.h"
+#include "str.h"
+
+static bool is_daemon;
+
+void app_is_daemon(void)
+{
+    const char *format = getenv("OUTBOX_LOG_FORMAT");
+    bool json = format && str_eq(format, "json");
+
+    is_daemon = json || !isatty(STDERR_FILENO);
+    log_setup(LOG_LEVEL_INFO, json); /* until the settings are known: they may be what is wrong */
+}
+
+/* One occurrence is one line: a list of problems goes on it, too. */
+static void log_complaint(const struct error *err)
+{
+    struct strbuf text = {0};
+
+    for (const char *at = err->message; *at; at += strcspn(at, "\n"), at += strspn(at, "\n "))
+        strbuf_addf(&text, "%s%.*s",
+                    text.len == 0                    ? ""
+                    : text.data[text.len - 1] == ':' ? " "
+                                                     : "; ",
+                    (int)strcspn(at, "\n"), at);
+    log_write(LOG_LEVEL_ERROR, (const struct log_field[]){{err->hint[0] ? "hint" : NULL, err->hint}, {NULL, NULL}},
+              "%s", text.data);
+    strbuf_done(&text);
+}
 
 void app_complain(const struct error *err)
 {
+    if (is_daemon) {
+        log_complaint(err);
+        return;
+    }
     fprintf(stderr, "outboxd: %s\n", err->message);
     if (err->hint[0])
         fprintf(stderr, "hint: %s\n", err->hint);

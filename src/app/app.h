@@ -46,8 +46,11 @@ int app_load_config(struct config *config);
 /* The same for commands that work with Kafka for long: without its address they would wait for ever. */
 int app_load_kafka_config(struct config *config);
 
-/* Tells an error and its hint on stderr, for commands; the daemon logs instead. */
+/* Tells an error and its hint on stderr: as text for people, of a daemon as a line of its log. */
 void app_complain(const struct error *err);
+
+/* First thing in a command that runs until SIGTERM. Started by a person in a terminal it still speaks to that person. */
+void app_is_daemon(void);
 
 /* Tells why a command could not do its work, and returns its exit code: EXIT_CONFIG for a fault that stays until somebody mends
  * it (settings, login, privileges, schema), the same for every command. */

@@ -60,6 +60,7 @@ int cmd_consume(int argc, char **argv)
     (void)argv;
     if (argc > 1)
         return app_usage("consume", "takes no arguments: settings are environment variables");
+    app_is_daemon();
     struct config config;
     struct error err = {0};
     int code = app_load_kafka_config(&config);

@@ -89,10 +89,11 @@ static int purge_on(struct purging *purging, const struct config *config, bool o
             (once || purging->purge.purged[PURGE_EVENTS] + purging->purge.purged[PURGE_PROCESSED] > before))
             report(purging);
         if (result == RETRY && !once && !pg_error_is_permanent(&err) && (been_there || !pg_login_refused(&err))) {
-            app_complain(&err); /* the database comes back */
+            log_warning("waiting for PostgreSQL: %s", err.message);
             pg_close(TAKE(pg));
             result = OK;
         }
+        log_flush_old_repeats();
     } while (result == OK && !once && !nap(purging, config->purge_interval));
     pg_close(pg);
     if (result == OK || nap(purging, 0))
@@ -106,6 +107,9 @@ int cmd_purge(int argc, char **argv)
     int code = options_parse("purge", 0, argc, argv, &arguments);
     if (code != EXIT_OK)
         return code;
+    bool once = option_given(&arguments, "--once");
+    if (!once)
+        app_is_daemon();
     struct config config;
     code = app_load_config(&config);
     if (code != EXIT_OK)
@@ -118,7 +122,7 @@ int cmd_purge(int argc, char **argv)
     struct purging purging = {.signal_fd = signalfd(-1, &set, SFD_CLOEXEC),
                               .terminal = isatty(STDERR_FILENO) && isatty(STDOUT_FILENO)};
     purge_init(&purging.purge, &config);
-    code = purge_on(&purging, &config, option_given(&arguments, "--once"));
+    code = purge_on(&purging, &config, once);
     close(purging.signal_fd);
     config_done(&config);
     return code;

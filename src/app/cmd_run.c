@@ -52,6 +52,7 @@ int cmd_run(int argc, char **argv)
     (void)argv;
     if (argc > 1)
         return app_usage("run", "takes no arguments: settings are environment variables");
+    app_is_daemon();
     struct config config;
     struct error err = {0};
     int code = app_load_kafka_config(&config);

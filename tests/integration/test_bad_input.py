@@ -1,5 +1,7 @@
 """Bad input: a message that names what is wrong and the remedy, the right exit code, and no secret in it."""
 
+import json
+
 import pytest
 from rig import daemon, process
 from rig.database import PASSWORD, Database
@@ -60,6 +62,27 @@ def test_file_that_is_not_there():
 @pytest.mark.parametrize("command", [("run",), ("migrate", "up")])
 def test_database_url_that_cannot_be_read(url, command):
     refused(78, "OUTBOX_DATABASE_URL", command=command, OUTBOX_DATABASE_URL=url, secrets=["S3cret"])
+
+
+def test_a_daemon_logs_why_it_does_not_start(empty_db):
+    """One line, in the log's own format, with the remedy as a field."""
+    for command in (("run",), ("purge",)):
+        text = refused(78, command=command, **empty_db.settings, OUTBOX_LOG_FORMAT="json")
+        line = json.loads(text.splitlines()[-1])
+        assert line["level"] == "error" and "no outbox" in line["message"] and "migrate up" in line["hint"]
+        last = refused(78, command=command, **empty_db.settings, JOURNAL_STREAM="8:1").splitlines()[-1]
+        assert last.startswith("<3>error ") and "migrate up" in last
+    assert refused(78, command=("purge", "--once"), **empty_db.settings).startswith("outboxd: ")
+
+
+@pytest.mark.parametrize("command", ["run", "consume", "purge"])
+def test_bad_settings_are_one_line_of_the_log(command):
+    bad = {f"OUTBOX_{name}": "maybe" for name in ("WORKERS", "ORDERING", "NOTIFY")}
+    [line] = refused(78, command=(command,), OUTBOX_LOG_FORMAT="json", **bad).splitlines()
+    message = json.loads(line)["message"]
+    assert message.startswith("3 bad settings: OUTBOX_WORKERS: ") and message.count("; OUTBOX_") == 2
+    [line] = refused(78, command=(command,), JOURNAL_STREAM="8:1", **bad).splitlines()
+    assert line.startswith("<3>error ")
 
 
 def test_unmigrated_schema(empty_db):
