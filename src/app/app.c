@@ -49,7 +49,12 @@ void app_complain(const struct error *err)
 
 int app_fail(enum result result, const struct error *err)
 {
+    static const char *const unreadable[] = {"22007", "22008", "22021"};
+
     app_complain(err);
+    for (size_t i = 0; i < ARRAY_LEN(unreadable); i++)
+        if (str_eq(err->sqlstate, unreadable[i]))
+            return EXIT_USAGE;
     return result == FATAL || pg_login_refused(err) || pg_error_is_permanent(err) ? EXIT_CONFIG : EXIT_FAILED;
 }
 
@@ -81,8 +86,9 @@ int app_load_kafka_config(struct config *config)
 
 int app_finish(int code)
 {
+    errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout))
         return code;
-    fprintf(stderr, "outboxd: cannot write the answer: %s\n", strerror(errno));
+    fprintf(stderr, "outboxd: cannot write the answer: %s\n", errno ? strerror(errno) : "nobody takes it");
     return code == EXIT_OK ? EXIT_FAILED : code;
 }

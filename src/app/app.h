@@ -53,7 +53,8 @@ void app_complain(const struct error *err);
 void app_is_daemon(void);
 
 /* Tells why a command could not do its work, and returns its exit code: EXIT_CONFIG for a fault that stays until somebody mends
- * it (settings, login, privileges, schema), the same for every command. */
+ * it (settings, login, privileges, schema), EXIT_USAGE for an argument that PostgreSQL cannot read (a time, a text that is not
+ * UTF-8); the same for every command. */
 int app_fail(enum result result, const struct error *err);
 
 /* "outboxd ulid: too many arguments", and how to call it; returns EXIT_USAGE. */

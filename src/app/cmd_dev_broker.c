@@ -15,6 +15,7 @@
 
 #include "app.h"
 #include "mock.h"
+#include "parse.h"
 #include "str.h"
 
 #define PAIRS_MAX 64
@@ -34,9 +35,10 @@ struct forwarder {
 static bool split_address(const char *text, char host[64], char port[16])
 {
     const char *colon = strrchr(text, ':');
+    int64_t number;
 
-    if (!colon || colon == text || strlen(colon + 1) == 0 || strlen(colon + 1) > 5 || (size_t)(colon - text) >= 64 ||
-        strspn(colon + 1, "0123456789") != strlen(colon + 1))
+    if (!colon || colon == text || (size_t)(colon - text) >= 64 || strlen(colon + 1) > 5 ||
+        !parse_int(colon + 1, &number) || number < 1 || number > 65535)
         return false;
     size_t len = (size_t)(colon - text);
     bool bracketed = text[0] == '[' && text[len - 1] == ']' && len > 2;

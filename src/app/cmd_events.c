@@ -178,17 +178,42 @@ static void print_outcome(const struct events_change *change, const char *action
         return;
     }
     long long n = dry ? change->matched : change->changed;
-    printf("%s%s%s %lld event%s", dry ? "would " : "", action,
-           dry               ? ""
-           : change->discard ? "ed"
-                             : "",
-           n, n == 1 ? "" : "s");
+    const char *done = change->discard ? "discarded" : "retried";
+    printf("%s%s %lld event%s", dry ? "would " : "", dry ? action : done, n, n == 1 ? "" : "s");
     if (change->freed > 0)
         printf(", freed %lld behind them", (long long)change->freed);
     if (change->probes > 0)
         printf("%s %lld parked topic%s", dry ? " and probe" : "; due for a probe now:", (long long)change->probes,
                change->probes == 1 ? "" : "s");
     putchar('\n');
+}
+
+/* Somebody named an event, and it was left alone: why? */
+static enum result tell_untouched(struct pg *pg, const char *id, struct error *err)
+{
+    static const struct {
+        const char *status, *why;
+    } reasons[] = {
+        {"NEW", "it goes by itself, and is never touched"},
+        {"SENT", "it is never touched"},
+        {"held", "it waits for another event or for its topic, and is touched only with --status held"},
+    };
+    const struct events_filter filter = {.id = id};
+    const char *status = NULL, *why = "the filter names something else, too";
+    _cleanup_(rows_cleanup) struct rows *rows = NULL;
+    enum result result = events_list(pg, &filter, false, &rows, err);
+    if (result != OK)
+        return result;
+    if (rows_n(rows) == 0) {
+        fprintf(stderr, "there is no event %s\n", id);
+        return OK;
+    }
+    status = rows_text(rows, 0, EVENTS_COL_STATUS);
+    for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
+        if (str_eq(reasons[i].status, status))
+            why = reasons[i].why;
+    fprintf(stderr, "event %s is %s: %s\n", id, status, why);
+    return OK;
 }
 
 static enum result preview(struct pg *pg, struct events_change *change, const char *action, bool json,
@@ -254,10 +279,12 @@ static enum result act(struct pg *pg, const struct config *config, const char *a
     const struct events_filter to_change = events_to_change(filter);
     struct events_change change = {
         .discard = str_eq(action, "discard"), .batch_size = CHANGE_BATCH, .filter = &to_change};
-    if (option_given(arguments, "--dry-run"))
-        return preview(pg, &change, action, json, err);
     _cleanup_(str_free) char *words = describe(arguments);
-    return apply(pg, &change, action, words, json, err);
+    enum result result = option_given(arguments, "--dry-run") ? preview(pg, &change, action, json, err)
+                                                              : apply(pg, &change, action, words, json, err);
+    if (result == OK && filter->id != NULL && change.matched == 0)
+        result = tell_untouched(pg, filter->id, err);
+    return result;
 }
 
 static int run(const struct config *config, const char *action, const struct arguments *arguments,

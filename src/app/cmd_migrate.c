@@ -2,6 +2,7 @@
 
 #include "app.h"
 #include "migration.h"
+#include "options.h"
 #include "parse.h"
 #include "pg.h"
 #include "schema.h"
@@ -33,23 +34,21 @@ static int migrate(const struct config *config, const char *action, int to)
 
 int cmd_migrate(int argc, char **argv)
 {
-    const char *action = "up";
+    struct arguments arguments;
+    int code = options_parse("migrate", 1, argc, argv, &arguments);
+    if (code != EXIT_OK)
+        return code;
+    const char *action = arguments.n_operands > 0 ? arguments.operands[0] : "up",
+               *version = option_value(&arguments, "--to");
     int64_t to = -1;
-    int i = 1;
-    if (i < argc && argv[i][0] != '-')
-        action = argv[i++];
     if (strcmp(action, "up") && strcmp(action, "down") && strcmp(action, "status") && strcmp(action, "print"))
         return app_usage("migrate", "no action \"%s\"", action);
-    for (; i < argc; i++) {
-        if (strcmp(argv[i], "--to") != 0 || i + 1 == argc)
-            return app_usage("migrate", "\"%s\" is not an option, or lacks its number", argv[i]);
-        if (!parse_int(argv[++i], &to) || to < 0 || to > n_migrations)
-            return app_usage("migrate", "--to %s: a version is a number from 0 to %d", argv[i], n_migrations);
-    }
+    if (version && (!parse_int(version, &to) || to < 0 || to > n_migrations))
+        return app_usage("migrate", "--to %s: a version is a number from 0 to %d", version, n_migrations);
     if (strcmp(action, "down") == 0 && to < 0)
         return app_usage("migrate", "down needs --to N: it drops tables");
     struct config config;
-    int code = app_load_config(&config);
+    code = app_load_config(&config);
     if (code != EXIT_OK)
         return code;
     int target = to < 0 ? n_migrations : (int)to;

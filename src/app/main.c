@@ -80,5 +80,8 @@ int main(int argc, char **argv)
     const struct command *command = app_command(name);
     if (!command)
         return app_refuse_command(name);
+    for (int i = 2; i < argc; i++)
+        if (str_eq(argv[i], "--help") || str_eq(argv[i], "-h"))
+            return app_finish(cmd_help(2, (char *[]){argv[0], argv[1], NULL}));
     return app_finish(command->run(argc - 1, argv + 1));
 }

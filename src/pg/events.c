@@ -61,8 +61,28 @@ static enum result count_lanes(struct pg *pg, struct events_change *change, int6
 
 /* --- probes --- */
 
-/* The parked topics that the filter concerns: those of the event it names, the topic it names, or all. In the order of their
- * names, as the workers lock them. */
+/* One of the events that wait for the parked topic p is what the filter names. */
+static void add_waiting(struct question *question, const struct events_filter *filter)
+{
+    struct events_filter rest = *filter;
+    rest.topic = NULL;
+    static const struct {
+        const char *condition;
+        bool lists;
+    } parts[] = {{"e.topic = p.topic AND " HELD, false}, {ROUTED_HELD " AND " ROUTED_TO("p.topic"), true}};
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        question_add(question, i == 0 ? " AND (EXISTS (SELECT FROM " : " OR EXISTS (SELECT FROM ");
+        filter_lanes(question, &rest);
+        question_add(question, " JOIN @.outbox_events e ON e.lane = l.lane AND ");
+        question_add(question, parts[i].condition);
+        filter_conditions(question, &rest, parts[i].lists);
+        question_add(question, ")");
+    }
+    question_add(question, ")");
+}
+
+/* The parked topics that the filter concerns: the topic it names, those for which what it names waits, or all. In the order of
+ * their names, as the workers lock them. */
 static enum result probe(struct pg *pg, const struct events_change *change, bool only_count, int64_t *ret_n,
                          struct error *err)
 {
@@ -77,11 +97,8 @@ static enum result probe(struct pg *pg, const struct events_change *change, bool
         question_add(&question, " AND p.topic = ");
         question_value(&question, filter->topic, "text");
     }
-    if (filter->id != NULL) {
-        question_add(&question, " AND EXISTS (SELECT FROM @.outbox_events e WHERE e.id = ");
-        question_value(&question, filter->id, "text");
-        question_add(&question, " AND " ROUTED_TO("p.topic") ")");
-    }
+    if (filter->id || filter->key || filter->tenant || filter->since || filter->since_ms)
+        add_waiting(&question, filter);
     if (!only_count)
         question_add(&question, " ORDER BY topic FOR UPDATE)) RETURNING 1) SELECT count(*) FROM due");
     _cleanup_(rows_cleanup) struct rows *rows = NULL;
@@ -247,7 +264,10 @@ static enum result take_lane(struct pg *pg, const struct events_change *change, 
             return result;
         if (tries == LOCK_TRIES) {
             error_retry(err, "lane %d was held by another session for two minutes", lane);
-            error_hint(err, "`outboxd status` and pg_stat_activity show who; nothing is lost: run the command again");
+            error_hint(
+                err,
+                "its pid: SELECT pid, state, query FROM pg_stat_activity WHERE wait_event_type = 'Lock' OR state LIKE 'idle in%%'; "
+                "what was changed stays changed: run the command again for the rest");
             return RETRY;
         }
         struct error ignored;

@@ -145,6 +145,21 @@ def test_retry_is_due_now_and_logged(db, five):
     assert changed(db, "retry", "--all")["changed"] == 0  # what is due is left alone
 
 
+def test_it_tells_why_a_named_event_is_left_alone(db, five):
+    for name, word in (("sent", "SENT"), ("new", "NEW"), ("held", "--status held")):
+        for args in (["retry"], ["discard"], ["retry", "--dry-run"]):
+            assert word in events(db, *args, "--id", five[name]).stderr
+    assert "no event nobody" in events(db, "retry", "--id", "nobody").stderr
+    assert "something else" in events(db, "retry", "--id", five["dead"], "--status", "failed").stderr
+    assert "is DEAD" not in events(db, "retry", "--id", five["dead"]).stderr
+
+
+def test_arguments_that_postgresql_cannot_read(db, five):
+    events(db, "list", "--since", "2024-02-31T00:00:00Z", code=64)
+    events(db, "list", "--since", "2024-13-01T25:00:00Z", code=64)
+    events(db, "list", "--topic", b"\xff", code=64)
+
+
 def test_held_rows_only_when_named(db, five):
     assert changed(db, "discard", "--all")["changed"] == 2
     assert set(statuses(db)) == {"sent", "held", "new"}
@@ -261,7 +276,7 @@ def test_waits_for_the_lane(db, five):
 def test_through_pgbouncer(db, five, new_pgbouncer):
     bouncer = new_pgbouncer(db.cluster)
     url = db.cluster.url(db.name, "postgres", PASSWORD, bouncer.port)
-    assert "retry 2 events" in daemon.call("events", "retry", "--all", OUTBOX_DATABASE_URL=url).stdout
+    assert "retried 2 events" in daemon.call("events", "retry", "--all", OUTBOX_DATABASE_URL=url).stdout
 
 
 def test_another_schema(new_db):
@@ -332,7 +347,9 @@ def test_retry_probes_a_parked_topic(db, kafka, start):
     relay.stop()
     db.execute("UPDATE outbox_parked_topics SET probe_after = now() + interval '1 day'")
     kafka.create_topic(topic)
-    assert changed(db, "retry", "--topic", "something-else")["probes"] == 0
+    for nothing in (["--topic", "something-else"], ["--key", "nosuch"], ["--id", "nosuch"], ["--tenant", "nosuch"]):
+        assert changed(db, "retry", *nothing)["probes"] == 0
+    assert changed(db, "retry", "--key", "k", "--dry-run")["probes"] == 1
     assert changed(db, "retry", "--topic", topic)["probes"] == 1
     db.wait_settled(None, start(db))
 

@@ -34,6 +34,16 @@ class Commands(unittest.TestCase):
         for word in ("retry", "--status STATUS", "new|sent|failed|dead|held", "--dry-run"):
             self.assertIn(word, out)
 
+    def test_every_command_has_help(self):
+        for args in (("events", "--help"), ("events", "retry", "--topic", "t", "-h"), ("ulid", "--help"), ("run", "--help"), ("migrate", "-h")):
+            self.assertEqual(run(*args), run("help", args[0]))
+            self.assertEqual(run(*args)[0], 0)
+
+    def test_options_with_an_equals_sign(self):
+        self.assertEqual(run("migrate", "print", "--to=1"), run("migrate", "print", "--to", "1"))
+        self.assertEqual(run("migrate", "print", "--to=1")[0], 0)
+        self.assertEqual(run("migrate", "down", "--to=99")[0], 64)
+
     def test_bash_completion(self):
         script = run("help", "--bash")[1]
 
@@ -60,7 +70,7 @@ class Commands(unittest.TestCase):
         self.assertIn("`outboxd help` lists the commands", err)
 
     def test_usage(self):
-        for args in (("ulid", "0"), ("ulid", "x"), ("ulid", "1", "2"), ("config", "--yaml"), ("version", "x"), ("help", "x", "y")):
+        for args in (("dev-broker", "--listen", "127.0.0.1:99999"), ("dev-broker", "--listen", "127.0.0.1:0"), ("ulid", "0"), ("ulid", "x"), ("ulid", "1", "2"), ("config", "--yaml"), ("version", "x"), ("help", "x", "y")):
             code, out, err = run(*args)
             self.assertEqual((code, out), (64, ""), args)
             self.assertIn("usage: outboxd " + args[0], err)
@@ -84,6 +94,10 @@ class Commands(unittest.TestCase):
             done = subprocess.run([OUTBOXD, "help"], stdout=full, stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("cannot write the answer", done.stderr)
+        with open("/dev/full", "w") as full:  # more than a buffer: the failure comes before the end
+            done = subprocess.run([OUTBOXD, "ulid", "1000"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertNotIn("Success", done.stderr)
 
 
 class Config(unittest.TestCase):
