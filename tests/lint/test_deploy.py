@@ -15,7 +15,8 @@ DEPLOY = ROOT / "docs/deploy"
 
 @pytest.fixture(scope="module")
 def documents():
-    return {document["kind"]: document for document in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())}
+    found = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+    return {document["kind"]: document for document in found if not document["metadata"]["name"].endswith("-owner")}
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,16 @@ def test_secrets_come_from_files(documents, sidecar):
     files = {name: value for name, value in env.items() if name.endswith("_FILE")}
     assert {value for value in files.values()} == {f"{mount}/{key}" for key in documents["Secret"]["stringData"]}
     assert not any(re.search("PASSWORD|TOKEN|DATABASE_URL", name) for name in env.keys() - files.keys())
+
+
+def test_the_relay_is_not_the_owner(pod, sidecar):
+    """Who may create tables is seen by the migration alone."""
+    [migration] = [one for one in pod["initContainers"] if one.get("args") == ["migrate", "up"]]
+    secrets = {volume["name"]: volume["secret"]["secretName"] for volume in pod["volumes"]}
+    mounted = [{secrets[mount["name"]] for mount in one["volumeMounts"]} for one in (migration, sidecar)]
+    assert mounted == [{"shop-outboxd-owner"}, {"shop-outboxd"}]
+    [url] = migration["env"]
+    assert url == {"name": "OUTBOX_DATABASE_URL_FILE", "value": migration["volumeMounts"][0]["mountPath"] + "/database_url"}
 
 
 def test_the_program_takes_these_settings(sidecar, documents, tmp_path):
