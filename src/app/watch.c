@@ -30,6 +30,7 @@ struct watching {
     struct view view;
     struct termios before;
     int signal_fd;
+    int stop_fd; /* only the signals that end it */
 };
 
 /* --- the terminal --- */
@@ -56,7 +57,10 @@ static bool enter(struct watching *watching)
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
     watching->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (watching->signal_fd < 0 || tcgetattr(STDIN_FILENO, &watching->before) != 0)
+    sigdelset(&set, SIGTSTP);
+    sigdelset(&set, SIGWINCH);
+    watching->stop_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (watching->signal_fd < 0 || watching->stop_fd < 0 || tcgetattr(STDIN_FILENO, &watching->before) != 0)
         return false;
     struct termios keys = watching->before;
     keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
@@ -113,8 +117,10 @@ static enum result look(struct watching *watching)
     const struct pg_options options = {.url = watching->config->database_url,
                                        .schema = watching->config->schema,
                                        .connect_timeout_ms = CONNECT_TIMEOUT_MS,
-                                       .stop_fd = watching->signal_fd};
+                                       .stop_fd = watching->stop_fd};
     enum result result = watching->pg != NULL ? OK : pg_open(&options, &watching->pg, &watching->err);
+    if (result == OK)
+        pg_stop_on(watching->pg, watching->stop_fd);
     if (result == OK && view->looks == 0)
         result = schema_current(watching->pg, &state, &watching->err);
     if (result == FATAL && state.version > 0) /* older, in the midst of an upgrade */
@@ -183,6 +189,8 @@ int watch(const struct config *config)
     _cleanup_(str_free) char *title = str_format("outboxd, schema %s", config->schema);
     struct watching watching = {
         .config = config,
+        .signal_fd = -1,
+        .stop_fd = -1,
         .view = {.title = title,
                  .color = (no_color == NULL || *no_color == '\0') && term != NULL && !str_eq(term, "dumb"),
                  .utf8 = str_eq(nl_langinfo(CODESET), "UTF-8"),

@@ -266,6 +266,16 @@ static void draw_topics(struct screen *screen, int most)
         put_count(screen, topic->dead, column, RED);
         put_styled(screen, PLAIN, topic->pending > 0 ? age : "-", column, true);
     }
+    if ((int)details->n_topics > most && next_line(screen)) {
+        char text[64];
+        size_t more = details->n_topics - (size_t)most, dead = 0;
+        for (size_t i = (size_t)most; i < details->n_topics; i++)
+            dead += details->topics[i].dead > 0;
+        int len = snprintf(text, sizeof text, " … and %zu more", more);
+        if (dead > 0)
+            snprintf(text + len, sizeof text - (size_t)len, ", %zu of them with dead events", dead);
+        put_styled(screen, dead > 0 ? RED : DIM, text, 0, false);
+    }
 }
 
 static void draw_errors(struct screen *screen, int most)
@@ -322,6 +332,8 @@ void watch_draw(const struct view *view, struct strbuf *out)
     int topics = room - parked_lines - (errors > 0 ? errors + 2 : 0) - 2;
     if (parked > 0 && next_line(&screen))
         draw_parked(&screen, parked);
+    if ((int)view->details.n_topics > topics)
+        topics--; /* for the line that says so */
     if (topics > 0 && view->details.n_topics > 0 && next_line(&screen))
         draw_topics(&screen, topics);
     if (errors > 0 && next_line(&screen))

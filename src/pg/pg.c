@@ -309,6 +309,11 @@ void pg_close(struct pg *pg)
     free(pg);
 }
 
+void pg_stop_on(struct pg *pg, int fd)
+{
+    pg->stop_fd = fd;
+}
+
 int pg_socket(const struct pg *pg)
 {
     return PQsocket(pg->conn);

@@ -39,6 +39,10 @@ bool pg_pooled(const struct pg *pg); /* a PgBouncer in transaction or statement 
 int pg_server_version(const struct pg *pg);
 const char *pg_schema(const struct pg *pg); /* quoted as an identifier */
 
+/* From now on a stop (fd is readable) also ends the wait for an answer: for one who only looks. Then the connection is of no more
+ * use. */
+void pg_stop_on(struct pg *pg, int fd);
+
 /* Did the server end the connection, or say something that ends it? Reads what is there; does not wait. For poll(2). */
 bool pg_gone(void *pg);
 bool pg_notified(struct pg *pg); /* a notification came since the last call */

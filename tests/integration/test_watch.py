@@ -152,6 +152,26 @@ def test_an_outage_is_shown_and_over(terminal, db, cluster):
     one.wait("q ends")
 
 
+def test_ctrl_c_does_not_wait_for_a_frozen_server(terminal, db):
+    one = terminal()
+    one.wait("q ends")
+    pid = db.value("SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'outboxd'")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(2)  # it looks, and gets no answer
+        begin = time.monotonic()
+        os.write(one.master, b"\x03")
+        assert one.end() == 0 and time.monotonic() - begin < 3
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert termios.tcgetattr(one.slave) == one.before
+
+
+def test_topics_that_do_not_fit_are_counted(terminal, full):
+    one = terminal(80, 24)
+    one.wait(r"… and \d+ more, 1 of them with dead events")
+
+
 def test_it_needs_a_terminal(db):
     done = daemons.call("status", "--watch", **db.settings)
     assert done.returncode == 64 and "terminal" in done.stderr
