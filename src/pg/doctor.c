@@ -69,11 +69,13 @@ static void check_server(struct pg *pg, const struct config *config, struct find
 {
     int version = pg_server_version(pg);
     int64_t before = clock_wall_ms();
-    _cleanup_(rows_cleanup) struct rows *rows =
-        doctor_ask(pg, "server",
-                   "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, pg_is_in_recovery(), current_user, "
-                   "current_database(), current_setting('server_version')",
-                   0, NULL, findings);
+    _cleanup_(rows_cleanup) struct rows *rows = doctor_ask(
+        pg, "server",
+        "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, pg_is_in_recovery(), current_user, "
+        "current_database(), current_setting('server_version'), "
+        "current_setting('default_transaction_read_only') = 'on', format('ALTER ROLE %I RESET default_transaction_read_only; "
+        "ALTER DATABASE %I RESET default_transaction_read_only;', current_user, current_database())",
+        0, NULL, findings);
     if (rows == NULL)
         return;
     int64_t middle = before + (clock_wall_ms() - before) / 2, apart = rows_int(rows, 0, 0) - middle;
@@ -89,6 +91,11 @@ static void check_server(struct pg *pg, const struct config *config, struct find
         finding_remedy(finding_add(findings, FINDING_ERROR, "standby", "nothing can be marked on a standby",
                                    "the server is a standby"),
                        "name all servers in OUTBOX_DATABASE_URL and add target_session_attrs=read-write");
+    else if (rows_true(rows, 0, 5))
+        finding_remedy(finding_add(findings, FINDING_ERROR, "read-only",
+                                   "nothing can be marked: events would come again and again",
+                                   "default_transaction_read_only is on for this user or database"),
+                       "%s", rows_text(rows, 0, 6));
     if (llabs(apart) > CLOCK_BOUND_MS)
         finding_remedy(
             finding_add(findings, FINDING_WARNING, "clock",

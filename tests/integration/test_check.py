@@ -145,6 +145,29 @@ def test_held_xmin(new_cluster, new_db, check):
     assert {f["name"] for f in check(**db.settings) if f["level"] == "warning"} == set()
 
 
+def test_read_only_by_default(db, check):
+    db.execute(f"ALTER DATABASE {db.name} SET default_transaction_read_only = on")
+    remedy = finding(check(code=1), "read-only", "error", "default_transaction_read_only")
+    db.execute("SET default_transaction_read_only = off")
+    for statement in remedy.rstrip(";").split(";"):
+        db.execute(statement)
+    assert troubles(check(code=0)) == []
+
+
+def test_bloat(new_cluster, new_db, check):
+    db = new_db(new_cluster(settings={"autovacuum": "off"})).prepare()
+    db.execute("ALTER TABLE outbox_events DISABLE TRIGGER rig_note")
+    db.execute("INSERT INTO outbox_events (topic, aggregate_type, aggregate_id, payload) SELECT 't', 'o', 'k', '{}' "
+               "FROM generate_series(1, 200100)")
+    db.execute("DELETE FROM outbox_events")
+    db.execute("SELECT pg_stat_force_next_flush()" if db.conn.info.server_version >= 150000 else "SELECT pg_sleep(1)")
+    db.conn.close()
+    found = process.wait_until(lambda: [f for f in check(**db.settings) if f["name"] == "bloat"], "counted", 30)
+    assert "200100 dead rows" in found[0]["seen"] and found[0]["remedy"].startswith("VACUUM")
+    db.execute("VACUUM outbox_events")
+    process.wait_until(lambda: "bloat" not in {f["name"] for f in check(**db.settings)}, "gone", 30)
+
+
 def test_pgbouncer(db, check, new_pgbouncer):
     url = db.cluster.url(db.name, "postgres", PASSWORD, new_pgbouncer(db.cluster).port)
     finding(check(code=0, OUTBOX_DATABASE_URL=url), "pgbouncer", "info", "PgBouncer")
