@@ -22,6 +22,7 @@ static void window_gauges(void *arg)
 {
     struct window *window = arg;
     metrics_set(window->metrics, M_BREAKER_OPEN, crew_paused(window->crew));
+    metrics_set(window->metrics, M_FIGURES_AGE, crew_figures_age(window->crew));
     metrics_set(window->metrics, M_LANES_HELD, crew_lanes_held(window->crew));
 }
 

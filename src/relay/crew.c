@@ -21,6 +21,7 @@ static void signal_fd(int fd)
 enum result crew_init(struct crew *crew, const struct config *config, struct error *err)
 {
     *crew = (struct crew){.config = config,
+                          .figures_ms = clock_ms(),
                           .n = (int)config->workers,
                           .looker = -1,
                           .last_looker = -1,
@@ -167,8 +168,17 @@ void crew_post(struct crew *crew, char *figures)
     pthread_mutex_lock(&crew->lock);
     char *old = crew->figures;
     crew->figures = figures;
+    crew->figures_ms = clock_ms();
     pthread_mutex_unlock(&crew->lock);
     free(old);
+}
+
+double crew_figures_age(struct crew *crew)
+{
+    pthread_mutex_lock(&crew->lock);
+    double age = (double)(clock_ms() - crew->figures_ms) / 1e3;
+    pthread_mutex_unlock(&crew->lock);
+    return age;
 }
 
 void crew_status(struct crew *crew, struct strbuf *out)

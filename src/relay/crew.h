@@ -32,6 +32,7 @@ struct crew {
     int looker; /* the worker that looks for work while the others sleep; -1: none */
     int last_looker;
     int64_t look_dropped; /* when that one stopped looking */
+    int64_t figures_ms;   /* clock_ms when they were counted; before that, of the start */
     char *figures;        /* the outbox in numbers, as members of a JSON object; NULL: not counted yet */
     struct crew_member members[CREW_MAX];
 };
@@ -63,6 +64,7 @@ bool crew_paused(struct crew *crew); /* some worker waits for PostgreSQL or Kafk
 bool crew_alive(struct crew *crew);  /* every worker beats */
 
 void crew_post(struct crew *crew, char *figures);        /* takes the text over */
+double crew_figures_age(struct crew *crew);              /* in seconds */
 void crew_status(struct crew *crew, struct strbuf *out); /* figures, readiness and workers as a JSON object */
 
 #endif

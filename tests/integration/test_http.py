@@ -161,6 +161,7 @@ def test_every_metric_in_a_scripted_run(db, new_topic, serve):
     window.wait_metric("outboxd_dead", 1, SAMPLE)
     window.wait_metric("outboxd_held", 2 + 7, SAMPLE)
     window.wait_metric("outboxd_parked_topics", 1, SAMPLE)
+    assert 0 <= window.metrics()["outboxd_figures_age_seconds"] < SAMPLE
     window.wait_metric("outboxd_pending", 1 + 2 + 7, SAMPLE)
     window.wait_metric("outboxd_oldest_pending_seconds", lambda age: age > 3, SAMPLE)
     seen = metric()
