@@ -5,8 +5,13 @@ Looked at: stdout, stderr, HTTP answers, the command line, and the children (the
 import base64
 import contextlib
 import itertools
+import os
+import pty
 import re
+import select
 import signal
+import subprocess
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -191,6 +196,26 @@ def test_the_consumer(worlds, locked, world, tmp_path):
     settings = {**worlds[world], "OUTBOX_LOG_LEVEL": "debug", "OUTBOX_KAFKA_DEBUG": "security,conf"}
     seen = run_until(" warning ", ["consume"], settings, tmp_path / "log")
     assert not leaks(seen), (leaks(seen), seen[-3000:])
+
+
+@pytest.mark.parametrize("world", ["good", "wrong passwords", "nobody there", "libpq"])
+def test_the_screen_and_the_broker(worlds, locked, world, tmp_path):
+    master, slave = pty.openpty()
+    child = subprocess.Popen([daemon.binary(), "status", "--watch"], stdin=slave, stdout=slave, stderr=slave,
+                             env=daemon.environment({**worlds[world], "OUTBOX_LOG_LEVEL": "debug", "TERM": "xterm"}))
+    os.close(slave)
+    seen, end = b"", time.monotonic() + 3
+    while time.monotonic() < end and select.select([master], [], [], 1)[0]:
+        try:
+            seen += os.read(master, 65536)
+        except OSError:  # it has ended
+            break
+    child.terminate()
+    child.wait(60)
+    os.close(master)
+    seen = seen.decode(errors="replace") + run_until("listening", ["dev-broker"], {**worlds[world], "OUTBOX_LOG_LEVEL": "debug"},
+                                                     tmp_path / "broker.log")
+    assert "listening" in seen and len(seen) > 100 and not leaks(seen), (leaks(seen), seen)
 
 
 def test_the_canary_sings():

@@ -178,6 +178,25 @@ def check_settings(outboxd):
                 check(setting.removesuffix("_FILE") in known, f"{name}:{line}: there is no setting {setting}")
 
 
+def check_names(outboxd):
+    """The same of metrics and commands, in what operators read."""
+    def ask(option):
+        return subprocess.run([outboxd, "help", option], env={}, check=True, capture_output=True, text=True).stdout
+
+    series = set()
+    for name, kind in re.findall(r"^\| `(outboxd_\w+)` \| (\w+) ", ask("--metrics"), re.M):
+        series |= {name + end for end in ("_bucket", "_sum", "_count")} if kind == "histogram" else set()
+        series.add(name)
+    commands = set(re.findall(r"^\| `outboxd ([a-z-]+)", ask("--markdown"), re.M))
+    check(len(series) > 20 and len(commands) > 10, "tests/lint/lint.py: finds no metrics or commands in the reference")
+    for name in tracked("*.md", "docs/*.md", "docs/monitoring/*", "docs/deploy/*"):
+        for line, text in enumerate((ROOT / name).read_text().splitlines(), 1):
+            for metric in re.findall(r"\boutboxd_(?!token\b|test\b|linux)[a-z_]+[a-z]\b(?!\*)", text):
+                check(metric in series, f"{name}:{line}: there is no metric {metric}")
+            for command in re.findall(r"(?:`|^ *\$? *|&& |; )outboxd ([a-z][a-z-]*)\b", text):
+                check(command in commands, f"{name}:{line}: there is no command {command}")
+
+
 def check_lengths(names):
     for name in names:
         lines = (ROOT / name).read_text().count("\n")
@@ -225,6 +244,7 @@ def main():
     check_alerts()
     check_shell(["dev", *tracked("docs/*.bash")])
     check_settings(outboxd)
+    check_names(outboxd)
     check_lengths(sources + tests + tracked("src/*.def", "sql/*.sql", "*.py"))
     check_words(sources + tests + tracked("src/*.def", "sql/*.sql", "*.py", "dev"))
     check_registered()

@@ -89,6 +89,21 @@ def test_settings_in_documents(tree, monkeypatch):
     assert lint.failures == ["docs/a.md:2: there is no setting OUTBOX_WRKERS"]
 
 
+def test_metrics_and_commands_in_documents(tree, monkeypatch):
+    class Done:
+        stdout = "".join(f"| `outboxd_m{chr(97 + n)}` | gauge | |\n| `outboxd c{chr(97 + n)}` | does |\n" for n in range(21))
+        stdout += "| `outboxd_seconds` | histogram | |\n"
+
+    monkeypatch.setattr(lint.subprocess, "run", lambda *args, **more: Done)
+    tree("README.md", "`outboxd ca --x`, outboxd_ma, `outboxd_seconds_bucket`\n    outboxd cb\nwhat outboxd does\n")
+    lint.check_names("outboxd")
+    assert lint.failures == []
+    tree("docs/a.md", "outboxd_mx_total\n`outboxd czz`\n    outboxd cyy now\n")
+    lint.check_names("outboxd")
+    assert [failure.split(": ")[1] for failure in lint.failures] == [
+        "there is no metric outboxd_mx_total", "there is no command czz", "there is no command cyy"]
+
+
 def test_generated(tree, monkeypatch):
     monkeypatch.setattr(lint.reference, "generate", lambda outboxd: {"docs/a": "new\n", "docs/b": "same\n"})
     tree("docs/a", "old\n")
