@@ -273,25 +273,6 @@ enum polled consumer_poll(struct consumer *consumer, struct letter *ret, struct 
     return POLLED_LETTER;
 }
 
-void consumer_release(struct letter *letter)
-{
-    if (letter->message != NULL)
-        rd_kafka_message_destroy(TAKE(letter->message));
-}
-
-bool consumer_header(const struct letter *letter, size_t i, const char **ret_name, struct slice *ret_value)
-{
-    rd_kafka_headers_t *headers;
-    const void *value;
-    size_t size;
-
-    if (rd_kafka_message_headers(letter->message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR ||
-        rd_kafka_header_get_all(headers, i, ret_name, &value, &size) != RD_KAFKA_RESP_ERR_NO_ERROR)
-        return false;
-    *ret_value = (struct slice){value, size};
-    return true;
-}
-
 void consumer_pause(struct consumer *consumer, const char *topic, int partition, bool pause)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);

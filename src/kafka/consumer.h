@@ -39,6 +39,7 @@ struct letter {
     int64_t offset;
     struct slice key, value; /* data NULL: none */
     void *message;
+    struct letter_copy *copy;
 };
 
 enum polled {
@@ -50,6 +51,8 @@ enum polled {
  * messages for max.poll.interval.ms is thrown out of the group. */
 enum polled consumer_poll(struct consumer *consumer, struct letter *ret, struct error *err);
 void consumer_release(struct letter *letter); /* may be called twice */
+/* For a letter that stays longer: copies its bytes and gives the message back, which holds on to all that was fetched with it. */
+void consumer_keep(struct letter *letter);
 
 /* Header number i of a letter; false: there are not so many. A null header has data NULL. */
 bool consumer_header(const struct letter *letter, size_t i, const char **ret_name, struct slice *ret_value);
