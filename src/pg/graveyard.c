@@ -1,13 +1,18 @@
 #include "graveyard.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backoff.h"
 #include "inbox.h"
 
 #define ASK_TIMEOUT_MS 60000
+#define AGAIN_BASE_MS  10
+#define AGAIN_CAP_MS   1000
+#define AGAIN_MAX      8
 
 /* $1 to $7, in the order of bind(). */
 #define MATCHES                                                                                                          \
@@ -93,96 +98,103 @@ enum result graveyard_discard(struct pg *pg, const struct dead_filter *filter, i
 
 /* --- retry --- */
 
-enum { COL_GROUP, COL_ID, COL_TOPIC, COL_KEY, COL_PAYLOAD, COL_HEADERS, N_COLS };
-
-static enum result keep_one(struct pg *pg, const char *const *who, const struct error *why, struct error *err)
+static enum result keep_error(struct pg *pg, const char *const who[2], const char *text, struct error *err)
 {
     static const struct statement keep = {"graveyard_keep",
                                           "UPDATE @.inbox_dead SET error = $3, attempts = attempts + 1 "
                                           "WHERE consumer_group = $1 AND event_id = $2"};
-    _cleanup_(str_free) char *text = inbox_tell(why);
     return pg_query(pg, &keep, 3, (const char *[]){who[0], who[1], text}, ASK_TIMEOUT_MS, NULL, err);
 }
 
-/* In one transaction: takes the row, calls the handler; then the row goes, or keeps the new error. REJECT: the handler raised.
- * OK with *ret_handled false: somebody else took the row meanwhile. */
-static enum result try_one(struct pg *pg, struct inbox *inbox, const struct rows *list, int i, bool *ret_handled,
-                           struct error *err)
+/* The row goes together with the effect of the handler. */
+static enum result handle_locked(struct pg *pg, struct inbox *inbox, const char *const who[2], const struct rows *row,
+                                 struct error *err)
 {
-    static const struct statement lock = {"graveyard_lock", "SELECT 1 FROM @.inbox_dead WHERE consumer_group = $1 AND "
-                                                            "event_id = $2 FOR UPDATE"};
+    enum { TOPIC, KEY, PAYLOAD, HEADERS };
     static const struct statement gone = {"graveyard_gone",
                                           "DELETE FROM @.inbox_dead WHERE consumer_group = $1 AND event_id = $2"};
-    const char *const who[] = {rows_text(list, i, COL_GROUP), rows_text(list, i, COL_ID)};
     const struct inbox_call call = {
-        who[1], rows_text(list, i, COL_TOPIC), rows_null(list, i, COL_KEY) ? NULL : rows_text(list, i, COL_KEY),
-        rows_null(list, i, COL_PAYLOAD) ? NULL : rows_text(list, i, COL_PAYLOAD), rows_text(list, i, COL_HEADERS)};
-    _cleanup_(rows_cleanup) struct rows *locked = NULL;
-    struct error why = {0};
-    *ret_handled = false;
-    _cleanup_(str_free) char *begin =
-        str_format("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = %d", inbox->timeout_ms);
-    enum result result = pg_script(pg, begin, ASK_TIMEOUT_MS, err);
+        who[1], rows_text(row, 0, TOPIC), rows_null(row, 0, KEY) ? NULL : rows_text(row, 0, KEY),
+        rows_null(row, 0, PAYLOAD) ? NULL : rows_text(row, 0, PAYLOAD), rows_text(row, 0, HEADERS)};
+    enum result result = inbox_one(inbox, &call, err);
     if (result == OK)
-        result = pg_query(pg, &lock, 2, who, ASK_TIMEOUT_MS, &locked, err);
-    if (result == OK && rows_n(locked) == 1) {
-        enum result outcome = inbox_one(inbox, &call, &why);
-        if (outcome == OK)
-            result = pg_query(pg, &gone, 2, who, ASK_TIMEOUT_MS, NULL, err);
-        else if (outcome == REJECT)
-            result = keep_one(pg, who, &why, err);
-        else {
-            *err = why;
-            return outcome;
-        }
-        *ret_handled = outcome == OK;
-        if (result == OK)
-            result = pg_script(pg, "COMMIT", ASK_TIMEOUT_MS, err);
-        if (result == OK && outcome == REJECT) {
-            *err = why;
-            return REJECT;
-        }
-        return result;
-    }
-    return result == OK ? pg_script(pg, "ROLLBACK", ASK_TIMEOUT_MS, err) : result;
+        result = pg_query(pg, &gone, 2, who, ASK_TIMEOUT_MS, NULL, err);
+    return result == OK ? pg_script(pg, "COMMIT", ASK_TIMEOUT_MS, err) : result;
 }
 
-static bool same_stream(const struct rows *list, int a, int b)
+/* One transaction. REJECT: it failed and is undone. OK with *ret_handled false: somebody else took the row meanwhile. */
+static enum result try_one(struct pg *pg, struct inbox *inbox, const char *const who[2], bool *ret_handled,
+                           struct error *err)
 {
-    return !rows_null(list, a, COL_KEY) && !rows_null(list, b, COL_KEY) &&
-           str_eq(rows_text(list, a, COL_GROUP), rows_text(list, b, COL_GROUP)) &&
-           str_eq(rows_text(list, a, COL_TOPIC), rows_text(list, b, COL_TOPIC)) &&
-           str_eq(rows_text(list, a, COL_KEY), rows_text(list, b, COL_KEY));
+    static const struct statement lock = {"graveyard_lock", "SELECT topic, key, payload, headers FROM @.inbox_dead "
+                                                            "WHERE consumer_group = $1 AND event_id = $2 FOR UPDATE"};
+    _cleanup_(rows_cleanup) struct rows *row = NULL;
+    struct error failure = {0};
+    _cleanup_(str_free) char *begin =
+        str_format("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = %d", inbox->timeout_ms);
+    error_clear(err);
+    enum result result = pg_script(pg, begin, ASK_TIMEOUT_MS, err);
+    if (result == OK)
+        result = pg_query(pg, &lock, 2, who, ASK_TIMEOUT_MS, &row, err);
+    if (result == OK && rows_n(row) == 1) {
+        result = handle_locked(pg, inbox, who, row, err);
+        *ret_handled = result == OK;
+        if (result == OK)
+            return OK;
+    }
+    if (result != OK && err->sqlstate[0] == '\0')
+        return RETRY; /* the connection is gone */
+    if (pg_script(pg, "ROLLBACK", ASK_TIMEOUT_MS, &failure) != OK) {
+        *err = failure;
+        return RETRY;
+    }
+    return result == OK ? OK : REJECT;
+}
+
+/* A deadlock or a serialization failure is tried again some times. */
+static enum result try_some(struct pg *pg, struct inbox *inbox, const char *const who[2], bool *ret_handled,
+                            struct error *err)
+{
+    struct backoff again = {.base_ms = AGAIN_BASE_MS, .cap_ms = AGAIN_CAP_MS};
+    enum result result;
+    while ((result = try_one(pg, inbox, who, ret_handled, err)) == REJECT && inbox_blame(err) == BLAME_NOBODY &&
+           again.tries < AGAIN_MAX)
+        poll(NULL, 0, (int)backoff_next(&again));
+    return result;
 }
 
 enum result graveyard_retry(struct pg *pg, struct dead_retry *retry, struct error *err)
 {
+    enum { GROUP, ID, STREAM };
     _cleanup_(rows_cleanup) struct rows *list = NULL;
     struct inbox inbox = {0};
     enum result result =
         ask(pg,
-            "SELECT consumer_group, event_id, topic, key, payload, headers FROM @.inbox_dead WHERE " MATCHES
-            " ORDER BY topic, partition, \"offset\", consumer_group, event_id LIMIT $7::bigint",
+            "SELECT consumer_group, event_id, "
+            "CASE WHEN key IS NULL THEN 0 ELSE dense_rank() OVER (ORDER BY consumer_group, topic, key) END "
+            "FROM (SELECT * FROM @.inbox_dead WHERE " MATCHES
+            " ORDER BY topic, partition, \"offset\", consumer_group, event_id LIMIT $7::bigint) d "
+            "ORDER BY topic, partition, \"offset\", consumer_group, event_id",
             retry->filter, &list, err);
     if (result == OK)
         result = inbox_init(&inbox, pg, retry->config, err);
     retry->matched = result == OK ? rows_n(list) : 0;
-    _cleanup_(str_free) char *stuck = mem_alloc((size_t)retry->matched + 1);
+    _cleanup_(str_free) char *stuck = mem_alloc((size_t)retry->matched + 1); /* by number of the stream; 0: none */
     for (int i = 0; i < retry->matched && result == OK; i++) {
-        bool handled = false, behind = false;
-        for (int j = 0; j < i && !behind; j++)
-            behind = stuck[j] && same_stream(list, i, j);
-        if (behind)
+        const char *const who[2] = {rows_text(list, i, GROUP), rows_text(list, i, ID)};
+        int64_t stream = rows_int(list, i, STREAM);
+        bool handled = false;
+        if (stream > 0 && stuck[stream])
             continue;
-        result = try_one(pg, &inbox, list, i, &handled, err);
-        retry->handled += handled && result == OK;
+        result = try_some(pg, &inbox, who, &handled, err);
+        retry->handled += handled;
         if (result != REJECT)
             continue;
-        stuck[i] = 1;
+        stuck[stream] = 1;
         retry->failures++;
         _cleanup_(str_free) char *why = inbox_tell(err);
-        retry->failed(retry->arg, rows_text(list, i, COL_ID), why);
-        result = OK;
+        result = keep_error(pg, who, why, err);
+        retry->failed(retry->arg, who[1], why);
     }
     inbox_done(&inbox);
     return result;
