@@ -8,6 +8,7 @@
 
 #include "log.h"
 #include "str.h"
+#include "verdicts.h"
 
 #define BURIAL_TIMEOUT "5000" /* ms */
 
@@ -69,6 +70,7 @@ enum result burial_new(const struct config *config, struct burial **ret, struct 
     }
     /* Every report comes in this time, so that nothing of a caller's is borrowed for longer. */
     rd_kafka_conf_set(conf, "message.timeout.ms", BURIAL_TIMEOUT, text, sizeof text);
+    rd_kafka_conf_set(conf, "message.max.bytes", "1000000000", text, sizeof text); /* what could be read can be sent */
     rd_kafka_conf_set_dr_msg_cb(conf, reported);
     rd_kafka_conf_set_error_cb(conf, complained);
     rd_kafka_conf_set_log_cb(conf, log_line);
@@ -117,6 +119,14 @@ static rd_kafka_headers_t *make_headers(const struct letter *letter, const char 
     return headers;
 }
 
+/* Its copies travel alone: what the broker says of the batch it says of the event. */
+static enum result refuse(const struct burial *burial, rd_kafka_resp_err_t code, struct error *err)
+{
+    error_retry(err, "the dead topic %s did not take the event: %s", burial->topic, ruling_text(code));
+    bool for_good = ruling_of(code)->fault == FAULT_EVENT || code == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+    return for_good ? REJECT : RETRY;
+}
+
 enum result burial_send(struct burial *burial, const struct letter *letter, const char *id, const char *error,
                         unsigned attempts, struct error *err)
 {
@@ -129,12 +139,9 @@ enum result burial_send(struct burial *burial, const struct letter *letter, cons
                           RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(&report), RD_KAFKA_V_END);
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
         rd_kafka_headers_destroy(headers);
-        return error_retry(err, "cannot write to the dead topic %s: %s", burial->topic, rd_kafka_err2str(code));
+        return refuse(burial, code, err);
     }
     while (!report.done)
         rd_kafka_poll(burial->rk, 100);
-    if (report.code == RD_KAFKA_RESP_ERR_NO_ERROR)
-        return OK;
-    return error_retry(err, "the dead topic %s did not take the event: %s", burial->topic,
-                       rd_kafka_err2str(report.code));
+    return report.code == RD_KAFKA_RESP_ERR_NO_ERROR ? OK : refuse(burial, report.code, err);
 }
