@@ -32,7 +32,10 @@
 #define BREAKER_CAP_MS     5000
 #define AGAIN_BASE_MS      10
 #define AGAIN_CAP_MS       1000
-#define TARGET_US          1000000     /* of handlers in one transaction: batches shrink when the handler is slow */
+#define AGAIN_TOLD         3       /* tries of a batch in a row until the world hears that it does not work */
+#define AGAIN_MAX          10      /* then the events are worked on one by one: one of them may be to blame */
+#define TARGET_US          1000000 /* of handlers in one transaction: batches shrink when the handler is slow */
+#define SQLSTATE_TIMEOUT   "57014"
 #define BYTES_MAX          (256 << 20) /* an array parameter has at most 1 GB, and quoting doubles */
 
 struct consume {
@@ -51,7 +54,8 @@ struct consume {
     int64_t started_us; /* the batch */
     int64_t pinged_at;
     struct backoff breaker, again;
-    struct error err; /* why we pause */
+    unsigned failures; /* of PostgreSQL in a row, while it was there */
+    struct error err;  /* why we pause */
 
     uint64_t handled, duplicates; /* since the start, for the last line */
     int64_t handler_us, outside_us;
@@ -77,7 +81,7 @@ static void while_waiting(void *arg)
 {
     struct consume *consume = arg;
     if (clock_us() - consume->started_us > HUSH_AFTER_MS * 1000)
-        intake_hush(&consume->intake);
+        intake_hush(&consume->intake, consume->limit);
 }
 
 static bool is_stopping(void *arg)
@@ -176,14 +180,16 @@ static struct step gather_step(struct consume *consume)
     size_t bytes = consume->config->batch_bytes < BYTES_MAX ? (size_t)consume->config->batch_bytes : BYTES_MAX;
     while (!duty_stopping(consume->duty)) {
         duty_beat(consume->duty, 2 * BATCH_TIMEOUT_MS);
-        intake_poll(intake, consume->limit);
+        bool more = intake_poll(intake, consume->limit);
         consume->started_us = clock_us();
         consume->n = hand_take(&intake->hand, consume->batch, consume->limit, bytes, clock_ms());
         if (consume->n > 0) {
-            consume->mode = WORK_TOGETHER;
+            consume->mode = consume->failures < AGAIN_MAX ? WORK_TOGETHER : WORK_EACH;
             return NEXT(work_step);
         }
         intake_tend(intake, false);
+        if (more)
+            continue; /* what was ready went behind others of its streams */
         if (!look_after_kafka(consume))
             return NEXT(pause_step);
         if (!doze(consume, nap_ms(consume))) {
@@ -206,18 +212,45 @@ static void put_back(struct consume *consume)
     consume->n = 0;
 }
 
+/* true: there is something left of the batch to be worked on in this mode. */
+static bool take_again(struct consume *consume, enum work_mode mode)
+{
+    consume->mode = mode;
+    consume->n = hand_again(consume->batch, consume->n);
+    return consume->n > 0;
+}
+
 /* Deadlocks: who waits a random while first lets the other pass. */
 static struct step work_again(struct consume *consume)
 {
     log_info("the batch is worked on again: %s (SQLSTATE %s)", consume->err.message, consume->err.sqlstate);
+    if (consume->again.tries >= AGAIN_TOLD)
+        duty_trouble(consume->duty, consume->err.message);
+    if (consume->again.tries >= AGAIN_MAX && consume->mode == WORK_EACH) {
+        put_back(consume);
+        return NEXT(pause_step);
+    }
+    if (consume->again.tries >= AGAIN_MAX) {
+        backoff_reset(&consume->again);
+        consume->mode = WORK_EACH;
+    }
     struct pollfd stop = {consume->duty->stop_fd, POLLIN, 0};
+    while_waiting(consume);
     poll(&stop, 1, (int)backoff_next(&consume->again));
     if (duty_stopping(consume->duty)) {
         put_back(consume);
         return END;
     }
-    consume->n = hand_again(&consume->intake.hand, consume->batch, consume->n);
-    return NEXT(consume->n > 0 ? work_step : gather_step);
+    return NEXT(take_again(consume, consume->mode) ? work_step : gather_step);
+}
+
+/* One event failed all of them: which? When it was the time that ran out, the batch is too large for it. */
+static struct step work_apart(struct consume *consume)
+{
+    log_debug("the batch is worked on one by one: %s", consume->err.message);
+    if (str_eq(consume->err.sqlstate, SQLSTATE_TIMEOUT))
+        consume->limit = consume->n / 8 + 1;
+    return NEXT(take_again(consume, WORK_EACH) ? work_step : gather_step);
 }
 
 static struct step work_step(struct consume *consume)
@@ -227,21 +260,20 @@ static struct step work_step(struct consume *consume)
     case WORKED:
         break;
     case WORKED_APART:
-        log_debug("the batch is worked on one by one: %s", consume->err.message);
-        consume->mode = WORK_EACH;
-        consume->n = hand_again(&consume->intake.hand, consume->batch, consume->n);
-        return NEXT(consume->n > 0 ? work_step : gather_step);
+        return work_apart(consume);
     case WORKED_AGAIN:
         return work_again(consume);
     case WORKED_WORLD:
+        /* A session that has failed may be the reason itself: a handler left a role or a setting behind. */
         put_back(consume);
-        if (consume->err.sqlstate[0] == '\0')
-            disconnect(consume);
+        disconnect(consume);
+        consume->failures += consume->err.sqlstate[0] != '\0';
         return NEXT(pause_step);
     }
     seam("taken");
     backoff_reset(&consume->breaker);
     backoff_reset(&consume->again);
+    consume->failures = 0;
     return NEXT(settle_step);
 }
 
@@ -250,18 +282,27 @@ static struct step work_step(struct consume *consume)
 static int64_t next_try(void *arg, const struct arrival *arrival)
 {
     const struct config *config = arg;
-    return clock_ms() + backoff_delay(config->retry_base, config->retry_max, arrival->attempts);
+    unsigned tries = arrival->attempts + arrival->unlucky;
+    if (arrival->outcome != OUTCOME_FAILED && arrival->alone)
+        return clock_ms() + backoff_delay(AGAIN_BASE_MS, AGAIN_CAP_MS, tries);
+    return clock_ms() + backoff_delay(config->retry_base, config->retry_max, tries);
 }
 
-/* A slow handler gets smaller batches: they are what an event waits for, and what is lost when one fails. */
+/* A slow handler gets smaller batches: they are what an event waits for, and what is lost when one fails. One slow event
+ * says nothing about the others. */
 static void adapt(struct consume *consume)
 {
-    size_t most = (size_t)consume->config->batch_size, fits = most;
-    if (consume->mode != WORK_TOGETHER || consume->work.together == 0)
+    const struct work *work = &consume->work;
+    size_t most = (size_t)consume->config->batch_size, fits = most, calls = work->together;
+    int64_t us = work->together_us;
+    if (consume->mode == WORK_EACH && work->each > 0) {
+        calls = work->each - 1;
+        us = work->handler_us - work->slowest_us;
+    }
+    if (calls == 0)
         return;
-    int64_t each = consume->work.handler_us / (int64_t)consume->work.together;
-    if (each > 0)
-        fits = (size_t)(TARGET_US / each);
+    if (us > (int64_t)calls)
+        fits = (size_t)(TARGET_US / (us / (int64_t)calls));
     if (fits > 2 * consume->limit)
         fits = 2 * consume->limit;
     consume->limit = fits < 1 ? 1 : fits > most ? most : fits;
@@ -269,14 +310,7 @@ static void adapt(struct consume *consume)
 
 static void count(struct consume *consume)
 {
-    static const enum metric counters[] = {
-        [OUTCOME_HANDLED] = M_CONSUMED_HANDLED,
-        [OUTCOME_DUPLICATE] = M_CONSUMED_DUPLICATE,
-        [OUTCOME_FAILED] = M_CONSUMED_FAILED,
-        [OUTCOME_DEAD] = M_CONSUMED_DEAD,
-        [OUTCOME_HELD] = METRICS,
-    };
-    uint64_t counts[ARRAY_LEN(counters)] = {0};
+    uint64_t counts[OUTCOMES] = {0};
     for (size_t i = 0; i < consume->n; i++) {
         const struct arrival *arrival = consume->batch[i];
         counts[arrival->outcome]++;
@@ -284,9 +318,10 @@ static void count(struct consume *consume)
             log_topic(LOG_LEVEL_WARNING, arrival->partition->topic, "event %s is dead after %u attempts: %s",
                       arrival->id, arrival->attempts + 1, arrival->error);
     }
-    for (size_t i = OUTCOME_HANDLED; i < ARRAY_LEN(counters); i++)
-        if (counters[i] != METRICS)
-            metrics_add(consume->metrics, counters[i], counts[i]);
+    metrics_add(consume->metrics, M_CONSUMED_HANDLED, counts[OUTCOME_HANDLED]);
+    metrics_add(consume->metrics, M_CONSUMED_DUPLICATE, counts[OUTCOME_DUPLICATE]);
+    metrics_add(consume->metrics, M_CONSUMED_FAILED, counts[OUTCOME_FAILED]);
+    metrics_add(consume->metrics, M_CONSUMED_DEAD, counts[OUTCOME_DEAD]);
     consume->handled += counts[OUTCOME_HANDLED];
     consume->duplicates += counts[OUTCOME_DUPLICATE];
 }
@@ -320,7 +355,7 @@ static struct step pause_step(struct consume *consume)
     while (!duty_stopping(consume->duty) && clock_ms() < until) {
         duty_beat(consume->duty, BREAKER_CAP_MS);
         if (consume->joined) {
-            intake_hush(&consume->intake);
+            intake_hush(&consume->intake, consume->limit);
             intake_tend(&consume->intake, false);
         }
         if (!doze(consume, clock_left_ms(until)))

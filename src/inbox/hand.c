@@ -5,12 +5,11 @@
 
 #include "clock.h"
 #include "str.h"
-
-#define BUCKETS 4096 /* blocked streams are few, and bounded by what may wait */
+#include "stream.h"
 
 void hand_init(struct hand *hand)
 {
-    *hand = (struct hand){.buckets = mem_alloc(BUCKETS * sizeof(struct stream *))};
+    *hand = (struct hand){.buckets = mem_alloc(STREAM_BUCKETS * sizeof(struct stream *))};
 }
 
 /* --- arrivals --- */
@@ -57,115 +56,6 @@ static struct arrival *ready_pop(struct hand *hand)
     return arrival;
 }
 
-/* --- streams --- */
-
-static uint64_t hash_bytes(uint64_t hash, const char *bytes, size_t len)
-{
-    for (size_t i = 0; i < len; i++)
-        hash = (hash ^ (unsigned char)bytes[i]) * 1099511628211ULL;
-    return hash;
-}
-
-static uint64_t stream_hash(const struct arrival *arrival)
-{
-    uint64_t hash =
-        hash_bytes(14695981039346656037ULL, arrival->partition->topic, strlen(arrival->partition->topic) + 1);
-    return hash_bytes(hash, arrival->letter.key.data, arrival->letter.key.len);
-}
-
-struct stream *hand_blocked(const struct hand *hand, const struct arrival *arrival)
-{
-    const struct slice *key = &arrival->letter.key;
-    if (key->data == NULL || hand->streams == NULL)
-        return NULL;
-    uint64_t hash = stream_hash(arrival);
-    for (struct stream *stream = hand->buckets[hash % BUCKETS]; stream != NULL; stream = stream->in_bucket)
-        if (stream->hash == hash && stream->key.len == key->len && memcmp(stream->key.data, key->data, key->len) == 0 &&
-            str_eq(stream->topic, arrival->partition->topic))
-            return stream;
-    return NULL;
-}
-
-static void wait_in(struct hand *hand, struct stream *stream, struct arrival *arrival)
-{
-    arrival->stream = stream;
-    arrival->partition->waiting++;
-    hand->waiting++;
-    hand->waiting_bytes += arrival->bytes;
-}
-
-static void wait_no_more(struct hand *hand, struct arrival *arrival)
-{
-    if (arrival->stream == NULL)
-        return;
-    arrival->stream = NULL;
-    arrival->partition->waiting--;
-    hand->waiting--;
-    hand->waiting_bytes -= arrival->bytes;
-}
-
-static struct stream *stream_open(struct hand *hand, struct arrival *head)
-{
-    struct stream *stream = mem_alloc(sizeof *stream);
-    *stream = (struct stream){.next = hand->streams, .topic = str_dup(head->partition->topic), .head = head};
-    if (stream->next != NULL)
-        stream->next->previous = stream;
-    hand->streams = stream;
-    if (head->letter.key.data != NULL) {
-        stream->key = (struct slice){mem_dup(head->letter.key.data, head->letter.key.len), head->letter.key.len};
-        stream->hash = stream_hash(head);
-        stream->in_bucket = hand->buckets[stream->hash % BUCKETS];
-        hand->buckets[stream->hash % BUCKETS] = stream;
-    }
-    wait_in(hand, stream, head);
-    return stream;
-}
-
-static void stream_follow(struct hand *hand, struct stream *stream, struct arrival *arrival)
-{
-    arrival->next_follower = NULL;
-    if (stream->last != NULL)
-        stream->last->next_follower = arrival;
-    else
-        stream->first = arrival;
-    stream->last = arrival;
-    wait_in(hand, stream, arrival);
-}
-
-/* Its head is over: those behind it are ready, before everything else of the stream that came later. */
-static void stream_close(struct hand *hand, struct stream *stream)
-{
-    if (stream->next != NULL)
-        stream->next->previous = stream->previous;
-    if (stream->previous != NULL)
-        stream->previous->next = stream->next;
-    else
-        hand->streams = stream->next;
-    if (stream->key.data != NULL) {
-        struct stream **at;
-        for (at = &hand->buckets[stream->hash % BUCKETS]; *at != stream;)
-            at = &(*at)->in_bucket;
-        *at = stream->in_bucket;
-    }
-    struct arrival *reversed = NULL;
-    while (stream->first != NULL) {
-        struct arrival *arrival = stream->first;
-        stream->first = arrival->next_follower;
-        arrival->next_follower = reversed;
-        reversed = arrival;
-    }
-    while (reversed != NULL) {
-        struct arrival *arrival = reversed;
-        reversed = arrival->next_follower;
-        arrival->next_follower = NULL;
-        wait_no_more(hand, arrival);
-        ready_prepend(hand, arrival);
-    }
-    free(stream->topic);
-    free((char *)(uintptr_t)stream->key.data);
-    free(stream);
-}
-
 /* --- partitions --- */
 
 struct partition *hand_partition(struct hand *hand, const char *topic, int number)
@@ -187,11 +77,6 @@ void hand_assign(struct hand *hand, struct partition *partition)
     partition->next_offset = partition->position = partition->committed = -1;
 }
 
-static bool belongs(const struct arrival *arrival, const struct partition *partition, int64_t from)
-{
-    return arrival->partition == partition && arrival->letter.offset >= from;
-}
-
 static void leave_ready(struct hand *hand, const struct partition *partition, int64_t from)
 {
     struct arrival *arrival = hand->ready_first;
@@ -199,26 +84,9 @@ static void leave_ready(struct hand *hand, const struct partition *partition, in
     hand->ready = hand->ready_bytes = 0;
     while (arrival != NULL) {
         struct arrival *next = arrival->next_ready;
-        if (!belongs(arrival, partition, from))
+        if (!arrival_is_of(arrival, partition, from))
             ready_append(hand, arrival);
         arrival = next;
-    }
-}
-
-static void leave_stream(struct hand *hand, struct stream *stream, const struct partition *partition, int64_t from)
-{
-    struct arrival *arrival = stream->first;
-    stream->first = stream->last = NULL;
-    while (arrival != NULL) {
-        struct arrival *next = arrival->next_follower;
-        wait_no_more(hand, arrival);
-        if (!belongs(arrival, partition, from))
-            stream_follow(hand, stream, arrival);
-        arrival = next;
-    }
-    if (belongs(stream->head, partition, from)) {
-        wait_no_more(hand, stream->head);
-        stream_close(hand, stream);
     }
 }
 
@@ -226,10 +94,7 @@ static void leave_stream(struct hand *hand, struct stream *stream, const struct 
 static void drop(struct hand *hand, struct partition *partition, int64_t from)
 {
     leave_ready(hand, partition, from);
-    for (struct stream *stream = hand->streams, *next; stream != NULL; stream = next) {
-        next = stream->next;
-        leave_stream(hand, stream, partition, from);
-    }
+    streams_drop(hand, partition, from);
     struct arrival **at = &partition->first;
     partition->last = NULL;
     while (*at != NULL && (*at)->letter.offset < from) {
@@ -240,7 +105,8 @@ static void drop(struct hand *hand, struct partition *partition, int64_t from)
     *at = NULL;
     while (arrival != NULL) {
         struct arrival *next = arrival->next_offset;
-        partition->held--;
+        hand->settled -= arrival->settled;
+        stream_leave(hand, arrival);
         if (arrival->in_batch)
             arrival->dropped = true; /* freed with the batch */
         else
@@ -278,6 +144,7 @@ bool hand_admit(struct hand *hand, struct letter *letter, char *id)
     }
     if (partition->next_offset >= 0 && letter->offset < partition->next_offset)
         drop(hand, partition, letter->offset);
+    letter->topic = partition->topic;
     struct arrival *arrival = mem_alloc(sizeof *arrival);
     *arrival = (struct arrival){
         .letter = *letter, .partition = partition, .id = id, .bytes = letter->key.len + letter->value.len + 512};
@@ -286,9 +153,8 @@ bool hand_admit(struct hand *hand, struct letter *letter, char *id)
     else
         partition->first = arrival;
     partition->last = arrival;
-    partition->held++;
     partition->next_offset = letter->offset + 1;
-    if (partition->position < 0)
+    if (partition->first == arrival) /* offsets go back, too: when the topic was made again */
         partition->position = letter->offset;
     ready_append(hand, arrival);
     return true;
@@ -296,66 +162,113 @@ bool hand_admit(struct hand *hand, struct letter *letter, char *id)
 
 /* --- batches --- */
 
-static bool has_room(size_t n, size_t max, size_t bytes, size_t more, size_t max_bytes)
+struct taken {
+    struct arrival **arrivals;
+    size_t n, max, bytes, max_bytes;
+};
+
+static bool taken_add(struct taken *taken, struct arrival *arrival)
 {
-    return n < max && (n == 0 || bytes + more <= max_bytes);
+    if (taken->n == taken->max || (taken->n > 0 && taken->bytes + arrival->bytes > taken->max_bytes))
+        return false;
+    arrival->in_batch = true;
+    taken->bytes += arrival->bytes;
+    taken->arrivals[taken->n++] = arrival;
+    return true;
+}
+
+static bool is_due(const struct stream *stream, int64_t now)
+{
+    return stream->head != NULL && !stream->head->in_batch && stream->due <= now;
+}
+
+static void take_alone(struct hand *hand, struct taken *taken, int64_t now)
+{
+    for (size_t left = hand->n_streams; left > 0 && taken->n == 0; left--) {
+        struct stream *stream = streams_rotate(hand);
+        if (is_due(stream, now) && stream->head->alone)
+            taken_add(taken, stream->head);
+    }
+}
+
+/* Heads that are due, at most a quarter of the batch: each costs a round trip. And followers whose head is over. */
+static void take_waiting(struct hand *hand, struct taken *taken, size_t most, int64_t now)
+{
+    size_t heads = 0;
+    for (size_t left = hand->n_streams; left > 0 && taken->n < most; left--) {
+        struct stream *stream = streams_rotate(hand);
+        if (is_due(stream, now) && !stream->head->alone && heads <= taken->max / 4)
+            heads += taken_add(taken, stream->head);
+        while (stream->head == NULL && stream->first != NULL && taken->n < most && taken_add(taken, stream->first))
+            stream_pop(stream);
+    }
+}
+
+static void take_ready(struct hand *hand, struct taken *taken)
+{
+    while (hand->ready_first != NULL) {
+        struct arrival *arrival = hand->ready_first;
+        struct stream *stream = stream_find(hand, arrival);
+        if (stream == NULL && !taken_add(taken, arrival))
+            return;
+        ready_pop(hand);
+        if (stream != NULL)
+            stream_append(hand, stream, arrival);
+    }
 }
 
 size_t hand_take(struct hand *hand, struct arrival **batch, size_t max, size_t max_bytes, int64_t now)
 {
-    size_t n = 0, bytes = 0;
-    /* At most a quarter of the batch is tried again: each costs a round trip, and what is new should flow. */
-    for (struct stream *stream = hand->streams; stream != NULL && n <= max / 4; stream = stream->next) {
-        if (stream->due > now || !has_room(n, max, bytes, stream->head->bytes, max_bytes))
-            continue;
-        stream->trying = true;
-        stream->head->in_batch = true;
-        bytes += stream->head->bytes;
-        batch[n++] = stream->head;
-    }
-    while (hand->ready_first != NULL && has_room(n, max, bytes, hand->ready_first->bytes, max_bytes)) {
-        struct arrival *arrival = ready_pop(hand);
-        struct stream *stream = hand_blocked(hand, arrival);
-        if (stream != NULL) {
-            stream_follow(hand, stream, arrival);
-            continue;
-        }
-        arrival->in_batch = true;
-        bytes += arrival->bytes;
-        batch[n++] = arrival;
-    }
-    return n;
+    struct taken taken = {.arrivals = batch, .max = max, .max_bytes = max_bytes};
+    hand->turn = !hand->turn;
+    if (hand->turn)
+        take_alone(hand, &taken, now);
+    if (taken.n > 0)
+        return taken.n;
+    take_waiting(hand, &taken, hand->turn ? (max + 1) / 2 : max / 2, now);
+    take_ready(hand, &taken);
+    take_waiting(hand, &taken, max, now);
+    if (taken.n == 0)
+        take_alone(hand, &taken, now);
+    return taken.n;
 }
 
 int64_t hand_next_due(const struct hand *hand)
 {
     int64_t due = MS_FOREVER;
     for (const struct stream *stream = hand->streams; stream != NULL; stream = stream->next)
-        if (!stream->trying && stream->due < due)
+        if (stream->head != NULL && !stream->head->in_batch && stream->due < due)
             due = stream->due;
     return due;
 }
 
+static void close_book(struct arrival *arrival)
+{
+    arrival->in_batch = arrival->first_time = false;
+    arrival->outcome = OUTCOME_NONE;
+    if (!arrival->doomed)
+        free(TAKE(arrival->error));
+}
+
 static void settle_one(struct hand *hand, struct arrival *arrival)
 {
-    struct stream *stream = arrival->stream;
-    if (stream != NULL) {
-        wait_no_more(hand, arrival);
-        stream_close(hand, stream);
-    }
+    stream_leave(hand, arrival);
     arrival->settled = true;
+    hand->settled++;
     consumer_release(&arrival->letter);
 }
 
+/* It heads its stream until it is over. */
 static void fail_one(struct hand *hand, struct arrival *arrival, int64_t due)
 {
-    arrival->attempts++;
+    arrival->attempts += arrival->outcome == OUTCOME_FAILED;
+    arrival->unlucky += arrival->outcome == OUTCOME_UNLUCKY;
     struct stream *stream = arrival->stream ? arrival->stream : stream_open(hand, arrival);
+    stream->head = arrival;
     stream->due = due;
-    stream->trying = false;
 }
 
-static void retire(struct partition *partition)
+static void retire(struct hand *hand, struct partition *partition)
 {
     while (partition->first != NULL && partition->first->settled) {
         struct arrival *arrival = partition->first;
@@ -363,22 +276,24 @@ static void retire(struct partition *partition)
         if (partition->first == NULL)
             partition->last = NULL;
         partition->position = arrival->letter.offset + 1;
-        partition->held--;
+        hand->settled--;
         arrival_free(arrival);
     }
 }
 
-static void close_book(struct arrival *arrival)
+/* Back to where it came from: into its stream, or what has become that meanwhile. */
+static void put_back(struct hand *hand, struct arrival *arrival)
 {
-    arrival->in_batch = arrival->first_time = false;
-    arrival->outcome = OUTCOME_NONE;
-    free(TAKE(arrival->error));
+    struct stream *stream = arrival->stream ? arrival->stream : stream_find(hand, arrival);
+    if (stream == NULL)
+        ready_prepend(hand, arrival);
+    else if (stream->head != arrival)
+        stream_prepend(hand, stream, arrival);
 }
 
-size_t hand_again(struct hand *hand, struct arrival **batch, size_t n)
+size_t hand_again(struct arrival **batch, size_t n)
 {
     size_t kept = 0;
-    (void)hand;
     for (size_t i = 0; i < n; i++) {
         struct arrival *arrival = batch[i];
         close_book(arrival);
@@ -395,38 +310,27 @@ size_t hand_again(struct hand *hand, struct arrival **batch, size_t n)
 void hand_settle(struct hand *hand, struct arrival **batch, size_t n, int64_t (*due)(void *arg, const struct arrival *),
                  void *arg)
 {
-    /* Backwards, so that what goes to the front of the ready queue stands there in order; first what goes back, then
-     * the followers of what is over: they are older. */
-    for (size_t i = n; i-- > 0;) {
-        struct arrival *arrival = batch[i];
-        if (arrival->dropped || arrival->outcome != OUTCOME_NONE)
-            continue;
-        close_book(arrival);
-        if (arrival->stream != NULL)
-            arrival->stream->trying = false;
-        else
-            ready_prepend(hand, arrival);
-        batch[i] = NULL;
-    }
+    /* First what is over and what failed. Then, backwards so that all stands in order again, what goes back. */
     for (size_t i = 0; i < n; i++) {
         struct arrival *arrival = batch[i];
-        if (arrival == NULL)
+        if (!arrival->dropped && (arrival->outcome == OUTCOME_NONE || arrival->outcome == OUTCOME_HELD))
             continue;
-        enum outcome outcome = arrival->outcome;
+        batch[i] = NULL;
         if (arrival->dropped) {
             arrival_free(arrival);
             continue;
         }
-        if (outcome == OUTCOME_FAILED)
-            fail_one(hand, arrival, due(arg, arrival));
-        else if (outcome == OUTCOME_HELD && hand_blocked(hand, arrival) != NULL)
-            stream_follow(hand, hand_blocked(hand, arrival), arrival);
-        else if (outcome == OUTCOME_HELD)
-            ready_append(hand, arrival); /* what it waited for was dropped */
-        else
+        if (outcome_is_final(arrival->outcome))
             settle_one(hand, arrival);
+        else
+            fail_one(hand, arrival, due(arg, arrival));
         close_book(arrival);
     }
+    for (size_t i = n; i-- > 0;)
+        if (batch[i] != NULL) {
+            close_book(batch[i]);
+            put_back(hand, batch[i]);
+        }
     for (struct partition *partition = hand->partitions; partition != NULL; partition = partition->next)
-        retire(partition);
+        retire(hand, partition);
 }

@@ -22,7 +22,7 @@ static void commit_one(struct intake *intake, struct partition *partition)
 {
     struct error err = {0};
     const struct position position = {partition->topic, partition->number, partition->position};
-    if (partition->position <= partition->committed)
+    if (partition->position == partition->committed)
         return;
     if (consumer_commit_wait(intake->consumer, &position, 1, COMMIT_TIMEOUT_MS, &err) != OK)
         log_debug("%s", err.message); /* whoever gets the partition reads some messages again, and knows them */
@@ -122,15 +122,20 @@ void intake_done(struct intake *intake)
 
 /* --- polling --- */
 
-static void poll_some(struct intake *intake, size_t enough)
+static bool is_full(const struct intake *intake, size_t enough)
+{
+    return intake->hand.ready >= enough || intake->hand.ready_bytes >= (size_t)intake->config->batch_bytes;
+}
+
+/* Once at least: whoever does not poll is thrown out of the group, and keeps it from rebalancing. false: nothing more is there. */
+static bool poll_some(struct intake *intake, size_t enough)
 {
     struct letter letter;
     struct error err = {0};
-    size_t bytes = (size_t)intake->config->batch_bytes;
-    while (intake->hand.ready < enough && intake->hand.ready_bytes < bytes) {
+    do {
         switch (consumer_poll(intake->consumer, &letter, &err)) {
         case POLLED_NOTHING:
-            return;
+            return false;
         case POLLED_COMPLAINT:
             log_warning("Kafka: %s", err.message);
             break;
@@ -138,13 +143,14 @@ static void poll_some(struct intake *intake, size_t enough)
             hand_admit(&intake->hand, &letter, render_id(&letter));
             break;
         }
-    }
+    } while (!is_full(intake, enough));
+    return true;
 }
 
-void intake_poll(struct intake *intake, size_t enough)
+bool intake_poll(struct intake *intake, size_t enough)
 {
     intake_resume(intake);
-    poll_some(intake, enough);
+    return poll_some(intake, enough);
 }
 
 static void pause_all(struct intake *intake, bool pause)
@@ -154,14 +160,15 @@ static void pause_all(struct intake *intake, bool pause)
             consumer_pause(intake->consumer, partition->topic, partition->number, pause);
 }
 
-void intake_hush(struct intake *intake)
+void intake_hush(struct intake *intake, size_t enough)
 {
     if (intake->consumer == NULL)
         return;
-    if (!intake->hushed)
+    if (!intake->hushed && is_full(intake, enough)) {
         pause_all(intake, true);
-    intake->hushed = true;
-    poll_some(intake, SIZE_MAX); /* some may be on their way; then only callbacks come */
+        intake->hushed = true;
+    }
+    poll_some(intake, enough);
 }
 
 void intake_resume(struct intake *intake)
@@ -178,17 +185,14 @@ static void bound(struct intake *intake)
     const struct hand *hand = &intake->hand;
     size_t most = WAITING_BATCHES * (size_t)intake->config->batch_size;
     size_t most_bytes = WAITING_BATCHES * (size_t)intake->config->batch_bytes;
-    size_t ahead = intake->assigned > 0 ? AHEAD_MAX / (size_t)intake->assigned : AHEAD_MAX;
-    bool full = hand->waiting > most || hand->waiting_bytes > most_bytes;
-    bool room = hand->waiting <= most / 2 && hand->waiting_bytes <= most_bytes / 2;
+    bool full = hand->waiting > most || hand->waiting_bytes > most_bytes || hand->settled > AHEAD_MAX;
+    bool room = hand->waiting <= most / 2 && hand->waiting_bytes <= most_bytes / 2 && hand->settled <= AHEAD_MAX / 2;
     int paused = 0;
 
     for (struct partition *partition = hand->partitions; partition != NULL; partition = partition->next) {
         if (!partition->assigned)
             continue;
-        bool pause = (full && partition->waiting > 0) || partition->held > ahead;
-        bool resume = (room || partition->waiting == 0) && partition->held <= ahead / 2;
-        if (partition->paused ? resume : pause) {
+        if (partition->paused ? room || partition->waiting == 0 : full && partition->waiting > 0) {
             partition->paused = !partition->paused;
             if (partition->paused)
                 log_topic(LOG_LEVEL_INFO, partition->topic,
@@ -209,7 +213,7 @@ static void commit(struct intake *intake)
     bool repeat = consumer_commit_failed(intake->consumer);
     struct position *positions = mem_alloc((size_t)(intake->assigned + 1) * sizeof *positions);
     for (struct partition *partition = intake->hand.partitions; partition != NULL; partition = partition->next) {
-        if (!partition->assigned || partition->position < 0 || (!repeat && partition->position <= partition->committed))
+        if (!partition->assigned || partition->position < 0 || (!repeat && partition->position == partition->committed))
             continue;
         positions[n++] = (struct position){partition->topic, partition->number, partition->position};
         partition->committed = partition->position;

@@ -26,11 +26,12 @@ enum result intake_open(struct intake *intake, struct error *err) CHECK_RESULT;
 void intake_close(struct intake *intake);
 void intake_done(struct intake *intake);
 
-/* Polls until the hand has `enough` messages ready, or nothing comes at the moment. */
-void intake_poll(struct intake *intake, size_t enough);
+/* Polls until the hand has `enough` messages ready, or nothing comes at the moment (false). */
+bool intake_poll(struct intake *intake, size_t enough);
 
-/* While nothing can be worked on: keeps the place in the group, and takes in nothing more. Ends with intake_resume. */
-void intake_hush(struct intake *intake);
+/* While nothing can be worked on: keeps the place in the group, and when the hand has enough takes in nothing more. To be
+ * called every second or so; ends with intake_resume. */
+void intake_hush(struct intake *intake, size_t enough);
 void intake_resume(struct intake *intake);
 
 /* After a batch and while idle: bounds what waits, commits offsets at times (at once with `now`), sets the gauges. */

@@ -8,6 +8,7 @@
 #include "seam.h"
 
 #define EACH_BUDGET_MS 3000 /* a transaction of WORK_EACH takes in no more events after this */
+#define UNLUCKY_MAX    10   /* failures of one event in a row that look like nobody's fault; then they are its own */
 
 void work_init(struct work *work, const struct config *config, struct metrics *metrics)
 {
@@ -86,14 +87,13 @@ static void note_first_times(struct work *work, struct arrival **batch, size_t n
 
 static bool is_fresh(const struct arrival *arrival)
 {
-    return arrival->first_time && arrival->attempts == 0;
+    return arrival->first_time && arrival->attempts == 0 && arrival->unlucky == 0 && !arrival->doomed;
 }
 
 static enum result handle_together(struct work *work, struct arrival **batch, size_t n, struct error *err)
 {
     struct strbuf *const arrays[] = {&work->ids, &work->topics, &work->keys, &work->payloads, &work->headers};
     struct rendering *rendering = &work->rendering;
-    work->together = 0;
     for (size_t i = 0; i < ARRAY_LEN(arrays); i++)
         pg_array_begin(arrays[i]);
     for (size_t i = 0; i < n; i++) {
@@ -115,7 +115,8 @@ static enum result handle_together(struct work *work, struct arrival **batch, si
                                       work->headers.data};
     int64_t start = clock_us();
     enum result result = inbox_all(&work->inbox, &calls, err);
-    work->handler_us += clock_us() - start;
+    work->together_us = clock_us() - start;
+    work->handler_us += work->together_us;
     for (size_t i = 0; i < n && result == OK; i++)
         if (is_fresh(batch[i]))
             batch[i]->outcome = OUTCOME_HANDLED;
@@ -124,36 +125,52 @@ static enum result handle_together(struct work *work, struct arrival **batch, si
 
 /* --- one by one --- */
 
-static enum result bury(struct work *work, struct arrival *arrival, const struct inbox_call *call, struct error *err)
+/* The handler raised, and its work is undone: what does that say of the event? What looks like the trouble of the world or a
+ * deadlock counts only when it has come again and again, and an attempt that would be the last one only when no other event was
+ * in the transaction: what these leave behind there may be what it stumbles over. */
+static void judge(struct work *work, struct arrival *arrival, bool alone, const struct error *err)
 {
-    unsigned attempts = arrival->attempts + 1;
-    arrival->outcome = OUTCOME_DEAD;
-    if (work->config->consumer_dead_topic == NULL)
-        return inbox_bury(&work->inbox, call, arrival->partition->number, arrival->letter.offset, arrival->error,
-                          attempts, err);
-    struct error why = {0};
-    enum result result = work->burial ? OK : burial_new(work->config, &work->burial, &why);
-    if (result == OK)
-        result = burial_send(work->burial, &arrival->letter, arrival->id, arrival->error, attempts, &why);
-    if (result != OK) {
-        /* It stays in hand, and the next attempt tries this again: nothing is settled that is nowhere. */
-        log_topic(LOG_LEVEL_WARNING, work->config->consumer_dead_topic, "event %s: %s", arrival->id, why.message);
-        burial_free(TAKE(work->burial));
-        arrival->outcome = OUTCOME_FAILED;
+    unsigned attempts = arrival->attempts + 1, most = (unsigned)work->config->consumer_max_retries;
+    enum inbox_blame blame = inbox_blame(err);
+    free(arrival->error);
+    arrival->error = inbox_tell(err);
+    if (blame != BLAME_EVENT && arrival->unlucky < UNLUCKY_MAX) {
+        arrival->outcome = OUTCOME_UNLUCKY;
+        arrival->alone = blame == BLAME_NOBODY;
+        if (blame == BLAME_WORLD)
+            work->suspicion = *err;
+        log_debug("event %s is set aside: %s", arrival->id, arrival->error);
+        return;
     }
-    return OK;
+    if (attempts >= most && !alone) {
+        arrival->outcome = OUTCOME_ALONE;
+        arrival->alone = true;
+        return;
+    }
+    log_topic(LOG_LEVEL_WARNING, arrival->partition->topic, "the handler failed with event %s, attempt %u: %s",
+              arrival->id, attempts, arrival->error);
+    arrival->doomed = attempts >= most;
+    arrival->outcome = arrival->doomed ? OUTCOME_DEAD : OUTCOME_FAILED;
+    arrival->alone = attempts + 1 >= most;
 }
 
 /* One event behind a savepoint. OK: it has its outcome. */
-static enum result handle_one(struct work *work, struct arrival *arrival, struct error *err)
+static enum result handle_one(struct work *work, struct arrival *arrival, bool alone, struct error *err)
 {
     struct rendering *rendering = &work->rendering;
+    if (arrival->doomed) {
+        arrival->outcome = OUTCOME_DEAD;
+        return OK;
+    }
     render(rendering, &arrival->letter);
     const struct inbox_call call = {arrival->id, arrival->partition->topic, rendering->key, rendering->payload,
                                     rendering->headers};
     int64_t start = clock_us();
     enum result result = inbox_one(&work->inbox, &call, err);
-    work->handler_us += clock_us() - start;
+    int64_t took = clock_us() - start;
+    work->handler_us += took;
+    work->slowest_us = took > work->slowest_us ? took : work->slowest_us;
+    work->each++;
     if (result == OK)
         arrival->outcome = OUTCOME_HANDLED;
     if (result != REJECT)
@@ -163,14 +180,7 @@ static enum result handle_one(struct work *work, struct arrival *arrival, struct
         *err = why; /* without SQLSTATE: no event's fault, and the connection starts anew */
         return RETRY;
     }
-    free(arrival->error);
-    arrival->error = inbox_tell(err);
-    unsigned attempts = arrival->attempts + 1, most = (unsigned)work->config->consumer_max_retries;
-    log_topic(LOG_LEVEL_WARNING, arrival->partition->topic, "the handler failed with event %s, attempt %u: %s",
-              arrival->id, attempts, arrival->error);
-    if (attempts >= most)
-        return bury(work, arrival, &call, err);
-    arrival->outcome = OUTCOME_FAILED;
+    judge(work, arrival, alone, err);
     return OK;
 }
 
@@ -184,7 +194,7 @@ static bool same_stream(const struct arrival *a, const struct arrival *b)
 static bool is_behind(const struct arrival *arrival, struct arrival **batch, size_t before)
 {
     for (size_t i = 0; i < before; i++)
-        if (batch[i]->outcome == OUTCOME_FAILED && same_stream(batch[i], arrival))
+        if (outcome_is_failure(batch[i]->outcome) && same_stream(batch[i], arrival))
             return true;
     return false;
 }
@@ -206,10 +216,77 @@ static enum result handle_each(struct work *work, struct arrival **batch, size_t
             arrival->outcome = OUTCOME_HELD;
             continue;
         }
-        enum result result = handle_one(work, arrival, err);
+        enum result result = handle_one(work, arrival, n == 1, err);
         if (result != OK)
             return result;
-        failed += arrival->outcome == OUTCOME_FAILED;
+        failed += outcome_is_failure(arrival->outcome);
+    }
+    return OK;
+}
+
+/* When nothing could be handled beside what looked like the world's trouble, it is the world's. */
+static enum result check_suspicion(const struct work *work, struct arrival **batch, size_t n, struct error *err)
+{
+    if (work->suspicion.sqlstate[0] == '\0')
+        return OK;
+    for (size_t i = 0; i < n; i++)
+        if (batch[i]->outcome == OUTCOME_HANDLED)
+            return OK;
+    *err = work->suspicion;
+    return RETRY;
+}
+
+/* --- the dead --- */
+
+static enum result bury(struct work *work, struct arrival *arrival, struct error *err)
+{
+    struct rendering *rendering = &work->rendering;
+    render(rendering, &arrival->letter);
+    const struct inbox_call call = {arrival->id, arrival->partition->topic, rendering->key, rendering->payload,
+                                    rendering->headers};
+    return inbox_bury(&work->inbox, &call, arrival->partition->number, arrival->letter.offset, arrival->error,
+                      arrival->attempts + 1, err);
+}
+
+/* REJECT: the dead topic will never take it. */
+static enum result send_to_topic(struct work *work, struct arrival *arrival)
+{
+    struct error why = {0};
+    enum result result = work->burial ? OK : burial_new(work->config, &work->burial, &why);
+    if (result == OK)
+        result = burial_send(work->burial, &arrival->letter, arrival->id, arrival->error, arrival->attempts + 1, &why);
+    if (result == OK)
+        return OK;
+    burial_free(TAKE(work->burial));
+    log_topic(LOG_LEVEL_WARNING, work->config->consumer_dead_topic, "event %s%s: %s", arrival->id,
+              result == REJECT ? " is in inbox_dead instead" : "", why.message);
+    return result;
+}
+
+/* Last in the transaction: a copy in a topic is not taken back with it. */
+static enum result bury_all(struct work *work, struct arrival **batch, size_t n, struct error *err)
+{
+    enum result sent = OK;
+    for (size_t i = 0; i < n; i++) {
+        struct arrival *arrival = batch[i];
+        if (arrival->outcome != OUTCOME_DEAD)
+            continue;
+        if (work->config->consumer_dead_topic != NULL) {
+            if (sent != RETRY)
+                sent = send_to_topic(work, arrival);
+            if (sent == OK)
+                continue;
+            if (sent == RETRY) {
+                /* It stays in hand and is sent later: nothing is settled that is nowhere. */
+                arrival->outcome = OUTCOME_UNLUCKY;
+                arrival->alone = false;
+                continue;
+            }
+            metrics_add(work->metrics, M_DEAD_COPIES_LOST, 1);
+        }
+        enum result result = bury(work, arrival, err);
+        if (result != OK)
+            return result;
     }
     return OK;
 }
@@ -243,8 +320,6 @@ static enum worked give_up(struct work *work, enum work_mode mode, bool handling
         err->sqlstate[0] = '\0';
         return WORKED_WORLD;
     }
-    if (str_has_prefix(err->sqlstate, "26"))
-        err->sqlstate[0] = '\0'; /* our prepared statements are gone: connect anew */
     if (blame == BLAME_NOBODY)
         return WORKED_AGAIN;
     if (blame == BLAME_EVENT && handling && mode == WORK_TOGETHER)
@@ -256,8 +331,9 @@ enum worked work_on(struct work *work, struct arrival **batch, size_t n, enum wo
 {
     _cleanup_(rows_cleanup) struct rows *rows = NULL;
     error_clear(err);
-    work->handler_us = 0;
-    work->together = 0;
+    error_clear(&work->suspicion);
+    work->handler_us = work->together_us = work->slowest_us = 0;
+    work->together = work->each = 0;
     sort_ids(work, batch, n);
     enum result result = inbox_begin(&work->inbox, work->ids.data, &rows, err);
     if (result != OK)
@@ -267,6 +343,10 @@ enum worked work_on(struct work *work, struct arrival **batch, size_t n, enum wo
     result = handle_each(work, batch, n, mode, err);
     if (result == OK && mode == WORK_TOGETHER)
         result = handle_together(work, batch, n, err);
+    if (result == OK)
+        result = check_suspicion(work, batch, n, err);
+    if (result == OK)
+        result = bury_all(work, batch, n, err);
     if (result == OK)
         result = finish(work, batch, n, err);
     return result == OK ? WORKED : give_up(work, mode, true, err);

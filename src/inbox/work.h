@@ -25,8 +25,12 @@ struct work {
     struct strbuf ids, topics, keys, payloads, headers, unmark;
     struct arrival **sorted;
     size_t n_sorted, cap;
-    int64_t handler_us; /* of the present batch */
-    size_t together;    /* events of the statement for all, in the present batch */
+
+    /* Of the present batch. */
+    int64_t handler_us;              /* together_us, and what the calls one by one took */
+    int64_t together_us, slowest_us; /* the statement for all; the slowest call of the others */
+    size_t together, each;           /* calls of these */
+    struct error suspicion;          /* what one event met and the world may be to blame for; no SQLSTATE: nothing */
 };
 
 void work_init(struct work *work, const struct config *config, struct metrics *metrics);
@@ -36,7 +40,7 @@ enum worked {
     WORKED,       /* committed: the arrivals have their outcomes; NONE: not tried, there was no time */
     WORKED_APART, /* an event failed the whole batch: work on it again, with WORK_EACH */
     WORKED_AGAIN, /* nobody's fault: work on it again in the same way */
-    WORKED_WORLD, /* PostgreSQL is in trouble; an error without SQLSTATE: the connection is of no more use */
+    WORKED_WORLD, /* PostgreSQL is in trouble; the connection is of no more use */
 };
 /* Nothing of the batch is in the database unless it says WORKED. */
 enum worked work_on(struct work *work, struct arrival **batch, size_t n, enum work_mode mode,

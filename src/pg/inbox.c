@@ -257,7 +257,7 @@ enum result inbox_one(struct inbox *inbox, const struct inbox_call *call, struct
         result = queue(inbox, after[i], 0, NULL, err);
     if (result == OK)
         result = exchange(inbox, 5, -1, inbox->timeout_ms + ANSWER_SLACK_MS, NULL, err);
-    return result == OK || inbox_blame(err) != BLAME_EVENT ? result : undo(inbox, err);
+    return result == OK || err->sqlstate[0] == '\0' ? result : undo(inbox, err);
 }
 
 static enum result put_into_dead(struct inbox *inbox, const char *const values[10], struct error *err)

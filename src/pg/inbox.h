@@ -41,7 +41,8 @@ enum result inbox_all(struct inbox *inbox, const struct inbox_calls *calls, stru
 struct inbox_call {
     const char *id, *topic, *key, *payload, *headers; /* key, payload: NULL for SQL NULL */
 };
-/* The handler once, behind a savepoint. REJECT: it raised, and its work is undone. */
+/* The handler once, behind a savepoint. REJECT: it raised, and its work is undone;
+ * inbox_blame says whose fault it looks like. */
 enum result inbox_one(struct inbox *inbox, const struct inbox_call *call, struct error *err) CHECK_RESULT;
 
 /* Puts the event into inbox_dead; what PostgreSQL cannot hold of it is left out, and the error says so. */

@@ -1,9 +1,10 @@
 """`outboxd consume` with handlers and events that nobody wants: whatever they do, only they suffer, and nothing stops for ever."""
 
 import os
-import signal
+import time
 
 import pytest
+from rig import http, process
 from rig.messages import NOTES, SIGNATURE, Sender, check_notes, committed, make_picky, numbered, send, wait_notes
 from rig.process import wait_until
 
@@ -93,3 +94,121 @@ def test_effects_survive_a_crash_of_a_server_that_does_not_wait_for_its_disk(new
     cluster.start()
     wait_notes(db, 100, daemon, timeout=20)
     check_notes(db, numbered(100, keys=10))
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01", "53200", "58030", "08006"])
+def test_one_event_cannot_pass_for_the_trouble_of_the_world(inbox, kafka, new_topic, consume, state):
+    topic = new_topic(partitions=2)
+    make_handler(inbox, "strange", f"IF event_id = 'bad' THEN RAISE EXCEPTION 'x' USING ERRCODE = '{state}'; END IF;")
+    sender = Sender(kafka, topic)
+    sender.send("bad", "k", "1", partition=0)
+    for id, _, value in numbered(50, keys=50):
+        sender.send(id, id, value, partition=1)
+    sender.send("behind", "k", "1", partition=0)
+    sender.flush()
+    daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="strange", OUTBOX_CONSUMER_MAX_RETRIES=2, OUTBOX_RETRY_MAX="200ms",
+                     OUTBOX_KAFKA_MAX_POLL_INTERVAL_MS=7000, OUTBOX_KAFKA_SESSION_TIMEOUT_MS=6000)
+    wait_notes(inbox, 50, daemon)
+    sender.send("late", "late", "1", partition=1)  # somebody has to come along
+    sender.flush()
+    wait_notes(inbox, 51, daemon)
+    if not state.startswith("40"):
+        def company():
+            sender.send(os.urandom(8).hex(), "late", "1", partition=1)
+            sender.flush()
+            return inbox.value("SELECT count(*) FROM inbox_dead")
+        wait_until(company, "it counts", pause=0.3)
+    wait_dead(inbox, "bad")
+    assert inbox.value("SELECT attempts FROM inbox_dead") == 2
+    wait_until(lambda: inbox.value("SELECT count(*) FROM notes WHERE event_id = 'behind'") == 1, "its follower goes on")
+    assert "lost partition" not in daemon.text()
+
+
+def test_a_lone_event_that_raises_class_40_is_seen(inbox, kafka, new_topic, consume):
+    topic = new_topic(partitions=1)
+    make_handler(inbox, "strange", "RAISE EXCEPTION 'x' USING ERRCODE = '40001';")
+    port = process.free_port()
+    daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="strange", OUTBOX_CONSUMER_MAX_RETRIES=1,
+                     OUTBOX_HTTP_LISTEN=f"127.0.0.1:{port}")
+    http.Window(port).wait("/readyz", 200)
+    send(kafka, topic, [("bad", "k", "1")])
+    assert "statement failed: x" in http.Window(port).wait("/readyz", 503)
+    wait_dead(inbox, "bad")
+    http.Window(port).wait("/readyz", 200)
+    assert daemon.alive
+
+
+TROUBLE = "RAISE EXCEPTION 'full' USING ERRCODE = '53100';"
+
+
+def test_trouble_of_the_world_costs_nobody_an_attempt(inbox, kafka, topic, consume):
+    inbox.execute("CREATE TABLE full_disk (x int); INSERT INTO full_disk VALUES (1)")
+    make_handler(inbox, "full", f"IF EXISTS (SELECT FROM full_disk) THEN {TROUBLE} END IF;")
+    events = numbered(200, keys=20)
+    send(kafka, topic, events)
+    daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="full", OUTBOX_CONSUMER_MAX_RETRIES=1)
+    daemon.wait_log("statement failed: full")
+    time.sleep(int(os.environ.get("RIG_LONG", "0")) or 20)
+    assert inbox.value("SELECT count(*) FROM inbox_dead") == 0
+    inbox.execute("DELETE FROM full_disk")
+    wait_notes(inbox, 200, daemon)
+    check_notes(inbox, events)
+
+
+@pytest.mark.parametrize("retries", [1, 3])
+def test_what_a_handler_leaves_in_its_transaction_kills_no_innocents(inbox, kafka, new_topic, consume, retries):
+    """The second call in one transaction stumbles over the table of the first."""
+    topic = new_topic(partitions=1)
+    make_handler(inbox, "messy", "CREATE TEMP TABLE scratch (x int) ON COMMIT DROP;")
+    events = numbered(100, keys=100)
+    send(kafka, topic, events)
+    daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="messy", OUTBOX_CONSUMER_MAX_RETRIES=retries)
+    wait_notes(inbox, 100, daemon)
+    check_notes(inbox, events)
+    assert inbox.value("SELECT count(*) FROM inbox_dead") == 0
+
+
+def test_constraints_that_were_deferred_for_others_kill_no_innocents(inbox, kafka, new_topic, consume):
+    topic = new_topic(partitions=1)
+    inbox.execute("CREATE TABLE uniq (k text UNIQUE DEFERRABLE INITIALLY IMMEDIATE)")
+    make_handler(inbox, "careful", """
+        IF event_id = 'e000000' THEN RAISE EXCEPTION 'poison'; END IF;
+        BEGIN INSERT INTO uniq VALUES ('same'); EXCEPTION WHEN unique_violation THEN NULL; END;""")
+    send(kafka, topic, numbered(20, keys=20))
+    daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="careful", OUTBOX_CONSUMER_MAX_RETRIES=3)
+    wait_notes(inbox, 19, daemon)
+    wait_dead(inbox, "e000000")
+
+
+def test_a_role_that_a_handler_leaves_behind(inbox, kafka, new_topic, consume):
+    topic = new_topic(partitions=1)
+    inbox.execute("DO $$ BEGIN CREATE ROLE weak; EXCEPTION WHEN duplicate_object THEN NULL; END $$; GRANT INSERT, SELECT ON notes TO weak")
+    make_handler(inbox, "roly", "IF event_id = 'e000001' THEN PERFORM set_config('role', 'weak', false); END IF;")
+    send(kafka, topic, numbered(2, keys=20))
+    daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="roly")
+    wait_notes(inbox, 2, daemon)
+    send(kafka, topic, numbered(20, keys=20, start=2))
+    wait_notes(inbox, 22, daemon)
+
+
+def test_a_slow_handler_gets_batches_that_it_can_do_in_time(inbox, kafka, new_topic, consume):
+    topic = new_topic(partitions=1)
+    make_handler(inbox, "slow", "PERFORM pg_sleep(0.02);")
+    send(kafka, topic, numbered(900, keys=900))
+    daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="slow", OUTBOX_CONSUMER_TIMEOUT="5s", OUTBOX_LOG_LEVEL="debug")
+    start = time.monotonic()
+    wait_notes(inbox, 900, daemon)
+    assert time.monotonic() - start < 40  # 18 s of it in the handler
+    assert daemon.text().count("one by one") <= 2
+
+
+def test_one_slow_event_does_not_make_batches_small(inbox, kafka, new_topic, consume):
+    topic = new_topic(partitions=1)
+    make_handler(inbox, "slow", "IF event_id = 'bad' THEN PERFORM pg_sleep(1.5); RAISE EXCEPTION 'no'; END IF;")
+    send(kafka, topic, [("bad", "k", "1")])
+    daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="slow", OUTBOX_CONSUMER_MAX_RETRIES=50, OUTBOX_RETRY_MAX="100ms")
+    daemon.wait_log("failed with event bad")
+    events = numbered(4000, keys=50)
+    send(kafka, topic, events)
+    wait_notes(inbox, 4000, daemon, timeout=25)
+    check_notes(inbox, events)

@@ -89,3 +89,20 @@ def test_retry_with_an_error_that_is_cut(inbox):
     inbox.execute("CREATE FUNCTION wordy" + SIGNATURE + " RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '%', repeat('ä', 700); END $$")
     assert "handled 0 of 4 events; 3 failed again, 1 wait" in call(inbox, "retry", "--all", code=1, OUTBOX_CONSUMER_HANDLER="wordy").stdout
     assert inbox.value("SELECT count(*) FROM inbox_dead WHERE attempts = 6 AND error ~ '^ä+ .SQLSTATE P0001.$'") == 3
+
+
+def test_retry_tries_deadlocks_again_and_then_goes_on(inbox):
+    inbox.execute("CREATE SEQUENCE calls; CREATE FUNCTION racy" + SIGNATURE + """ RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+        IF event_id = 'e0' OR (event_id = 'e1' AND nextval('calls') <= 3) THEN RAISE EXCEPTION 'x' USING ERRCODE = '40P01'; END IF;
+        PERFORM handler(event_id, topic, key, payload, headers); END $$""")
+    done = call(inbox, "retry", "--all", code=1, OUTBOX_CONSUMER_HANDLER="racy")
+    assert "handled 3 of 4 events; 1 failed again" in done.stdout and "SQLSTATE 40P01" in done.stderr
+    assert left(inbox) == ["e0", "e4"] and inbox.value("SELECT attempts FROM inbox_dead WHERE event_id = 'e0'") == 6
+    assert inbox.value("SELECT count(*) FROM notes") == 3
+
+
+def test_retry_of_many_does_not_load_their_payloads(inbox):
+    inbox.execute("""INSERT INTO inbox_dead (consumer_group, event_id, topic, partition, "offset", key, payload, error, attempts)
+                     SELECT 'g', 'm' || n, 'many', 0, n, n::text, to_jsonb(repeat('x', 200000)), 'x', 1 FROM generate_series(1, 600) n""")
+    done = call(inbox, "retry", "--topic", "many", code=1)
+    assert "handled 0 of 600 events; 600 failed again" in done.stdout
