@@ -61,7 +61,8 @@ void intake_init(struct intake *intake, const struct config *config, struct duty
     hand_init(&intake->hand);
 }
 
-/* A message that is still in Kafka when its mark has expired would be taken for new by a replay. */
+/* A message that is still in Kafka when its mark has expired would be taken for new by a replay. Kafka deletes whole
+ * segments, so it keeps some for longer than it says: equal is too short. */
 static void compare_retention(struct intake *intake)
 {
     struct route topics;
@@ -70,14 +71,14 @@ static void compare_retention(struct intake *intake)
     route_init(&topics, "", intake->config->consumer_topics);
     for (size_t i = 0; i < topics.n && !duty_stopping(intake->duty); i++) {
         int64_t ms = consumer_retention(intake->consumer, topics.topics[i], RETENTION_TIMEOUT_MS);
-        if (ms <= intake->config->inbox_retention)
+        if (ms < intake->config->inbox_retention)
             continue;
         if (ms != MS_FOREVER)
             format_duration(ms, theirs);
         log_topic(
             LOG_LEVEL_WARNING, topics.topics[i],
-            "OUTBOX_INBOX_RETENTION (%s) is shorter than the topic keeps events (%s): a replay of older ones would take "
-            "effect again",
+            "OUTBOX_INBOX_RETENTION (%s) is not longer than the topic keeps events (%s): a replay of older ones would "
+            "take effect again",
             ours, ms == MS_FOREVER ? "for ever" : theirs);
     }
     route_done(&topics);

@@ -10,6 +10,7 @@
 
 #include "clock.h"
 #include "log.h"
+#include "retention.h"
 #include "route.h"
 #include "str.h"
 
@@ -316,6 +317,7 @@ enum result consumer_commit_wait(struct consumer *consumer, const struct positio
     }
     rd_kafka_queue_destroy(queue);
     rd_kafka_topic_partition_list_destroy(list);
+    consumer->commit_failed |= code != RD_KAFKA_RESP_ERR_NO_ERROR;
     return code ? error_retry(err, "cannot commit offsets: %s", rd_kafka_err2str(code)) : OK;
 }
 
@@ -376,46 +378,7 @@ bool consumer_is_dead(struct consumer *consumer, struct error *err)
     return true;
 }
 
-/* --- retention --- */
-
-static int64_t read_retention(const rd_kafka_ConfigResource_t *resource)
-{
-    size_t n;
-    const rd_kafka_ConfigEntry_t **entries = rd_kafka_ConfigResource_configs(resource, &n);
-    int64_t retention = -1;
-    bool deletes = true;
-
-    for (size_t i = 0; i < n; i++) {
-        const char *name = rd_kafka_ConfigEntry_name(entries[i]), *value = rd_kafka_ConfigEntry_value(entries[i]);
-        if (value != NULL && str_eq(name, "retention.ms"))
-            retention = strtoll(value, NULL, 10) < 0 ? MS_FOREVER : strtoll(value, NULL, 10);
-        else if (value != NULL && str_eq(name, "cleanup.policy"))
-            deletes = strstr(value, "delete") != NULL;
-    }
-    return deletes || retention < 0 ? retention : MS_FOREVER;
-}
-
 int64_t consumer_retention(struct consumer *consumer, const char *topic, int timeout_ms)
 {
-    rd_kafka_ConfigResource_t *resource = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic);
-    rd_kafka_queue_t *queue = rd_kafka_queue_new(consumer->rk);
-    rd_kafka_AdminOptions_t *options = rd_kafka_AdminOptions_new(consumer->rk, RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS);
-    char text[256];
-    int64_t retention = -1;
-
-    rd_kafka_AdminOptions_set_request_timeout(options, timeout_ms, text, sizeof text);
-    rd_kafka_DescribeConfigs(consumer->rk, &resource, 1, options, queue);
-    rd_kafka_event_t *event = rd_kafka_queue_poll(queue, timeout_ms + 500);
-    const rd_kafka_DescribeConfigs_result_t *result = event ? rd_kafka_event_DescribeConfigs_result(event) : NULL;
-    if (result != NULL && rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR_NO_ERROR) {
-        size_t n;
-        const rd_kafka_ConfigResource_t **found = rd_kafka_DescribeConfigs_result_resources(result, &n);
-        if (n == 1 && rd_kafka_ConfigResource_error(found[0]) == RD_KAFKA_RESP_ERR_NO_ERROR)
-            retention = read_retention(found[0]);
-    }
-    rd_kafka_event_destroy(event);
-    rd_kafka_AdminOptions_destroy(options);
-    rd_kafka_queue_destroy(queue);
-    rd_kafka_ConfigResource_destroy(resource);
-    return retention;
+    return retention_of(consumer->rk, topic, timeout_ms);
 }

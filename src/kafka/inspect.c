@@ -1,5 +1,6 @@
 #include "inspect.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +8,15 @@
 #include <librdkafka/rdkafka.h>
 
 #include "clock.h"
+#include "parse.h"
 #include "publisher.h"
+#include "retention.h"
+#include "route.h"
 #include "str.h"
 
-#define SLICE_MS 200
+#define SLICE_MS     200
+#define RETENTION_MS 3000
+#define DAY_MS       86400000
 
 /* One client that asks. It is a consumer, because the metadata requests of a producer make missing topics on brokers that
  * allow it; it joins no group. */
@@ -396,6 +402,33 @@ static void check_topics(struct inspection *inspection, const char *const *topic
                        "run `outboxd check` again");
 }
 
+/* Marks must outlive the messages: see intake.c. */
+static void check_retention(struct inspection *inspection)
+{
+    struct route topics;
+    char ours[32], theirs[32];
+    int64_t kept = inspection->config->inbox_retention;
+    format_duration(kept, ours);
+    route_init(&topics, "", inspection->config->consumer_topics);
+    for (size_t i = 0; i < topics.n && clock_left_ms(inspection->deadline) > 0; i++) {
+        int64_t ms = retention_of(inspection->rk, topics.topics[i], RETENTION_MS);
+        if (ms < kept)
+            continue;
+        if (ms != MS_FOREVER)
+            format_duration(ms, theirs);
+        struct finding *finding = finding_add(inspection->findings, FINDING_WARNING, "retention",
+                                              "a replay of an event whose mark has expired takes effect again",
+                                              "topic %s keeps events for %s, OUTBOX_INBOX_RETENTION is %s",
+                                              topics.topics[i], ms == MS_FOREVER ? "ever" : theirs, ours);
+        if (ms == MS_FOREVER)
+            finding_remedy(finding, "replay nothing older than %s, or a longer OUTBOX_INBOX_RETENTION", ours);
+        else
+            finding_remedy(finding, "OUTBOX_INBOX_RETENTION=%" PRId64 "d (Kafka keeps some for longer than it says)",
+                           ms / DAY_MS + 2);
+    }
+    route_done(&topics);
+}
+
 enum result inspect_kafka(const struct config *config, const char *const *topics, size_t n, int timeout_ms,
                           struct findings *findings, struct error *err)
 {
@@ -414,6 +447,8 @@ enum result inspect_kafka(const struct config *config, const char *const *topics
     if (check_cluster(&inspection)) {
         check_idempotence(&inspection);
         check_topics(&inspection, topics, n);
+        if (config->consumer_topics != NULL)
+            check_retention(&inspection);
     }
     rd_kafka_destroy(inspection.rk);
     return OK;

@@ -154,7 +154,7 @@ static bool check_privileges(struct pg *pg, const struct config *config, struct 
         "current_user), current_user FROM (VALUES "
         "('outbox_events', '{SELECT,UPDATE,DELETE}'::text[]), ('outbox_lanes', '{SELECT,UPDATE}'), "
         "('outbox_parked_topics', '{SELECT,INSERT,UPDATE,DELETE}'), ('outbox_schema_version', '{SELECT}'), "
-        "('processed_events', '{SELECT,INSERT,DELETE}'), ('inbox_dead', '{SELECT,INSERT,DELETE}')) v(t, ps), "
+        "('processed_events', '{SELECT,INSERT,DELETE}'), ('inbox_dead', '{SELECT,INSERT,UPDATE,DELETE}')) v(t, ps), "
         "unnest(ps) WITH ORDINALITY u(p, n), pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
         "WHERE s.nspname = $1 AND c.relname = t AND NOT has_table_privilege(c.oid, p) GROUP BY t ORDER BY t",
         1, (const char *[]){config->schema}, findings);

@@ -299,3 +299,22 @@ def test_scram_with_an_old_librdkafka(guarded, check):
     version = tuple(map(int, re.search(r"librdkafka (\d+)\.(\d+)\.(\d+)", built).groups()))
     if version < (2, 6, 1):
         assert "PLAIN" in finding(check(**settings), "librdkafka", "warning", "SCRAM")
+
+
+def test_marks_that_expire_before_the_messages(check, new_topic):
+    """Equal is too short: Kafka deletes whole segments, later."""
+    equal, short = new_topic(partitions=1, retention_ms=7 * 86400000), new_topic(partitions=1, retention_ms=3600000)
+    forever = new_topic(partitions=1, cleanup_policy="compact")
+    found = check(OUTBOX_CONSUMER_TOPICS=f"{equal},{short},{forever},missing")
+    remedy = finding(found, "retention", "warning", equal, "for 7d")
+    assert remedy.startswith("OUTBOX_INBOX_RETENTION=9d")
+    finding(found, "retention", "warning", forever, "for ever")
+    assert len(troubles(found)) == 2
+    assert troubles(check(OUTBOX_CONSUMER_TOPICS=equal, OUTBOX_INBOX_RETENTION="9d")) == []
+
+
+def test_what_a_consumer_needs_of_inbox_dead(db, check):
+    eater = {"OUTBOX_DATABASE_URL": db.cluster.url(db.name, "eater")}
+    db.execute("DO $$ BEGIN CREATE ROLE eater LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$;"
+               "GRANT ALL ON ALL TABLES IN SCHEMA public TO eater; REVOKE UPDATE ON inbox_dead FROM eater")
+    assert "GRANT UPDATE ON public.inbox_dead TO eater" in finding(check(**eater), "privileges", "error", "UPDATE on inbox_dead")

@@ -352,12 +352,12 @@ def test_sigterm_finishes_the_batch(inbox, kafka, topic, consume):
 
 
 def test_retention_shorter_than_the_topics(inbox, kafka, new_topic, consume):
-    long, short = new_topic(partitions=1, retention_ms=30 * 86400000), new_topic(partitions=1, retention_ms=3600000)
+    long, short = new_topic(partitions=1, retention_ms=7 * 86400000), new_topic(partitions=1, retention_ms=3600000)
     forever = new_topic(partitions=1, cleanup_policy="compact")
     daemon = consume(inbox, f"{long},{short},{forever}")
     daemon.wait_log("got partition")
     warned = [line for level, message, line in daemon.lines() if "OUTBOX_INBOX_RETENTION (7d)" in message]
-    assert len(warned) == 2 and any(long in line and "30d" in line for line in warned)
+    assert len(warned) == 2 and any(long in line and "events (7d)" in line for line in warned)
     assert any(forever in line and "for ever" in line for line in warned)
 
 
