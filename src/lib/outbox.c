@@ -27,15 +27,14 @@ static char *qualifier(PGconn *conn, const char *schema)
 static PGresult *call(PGconn *conn, const char *schema, const char *function, int n, const char *const *values,
                       const int *lengths, const int *formats)
 {
-    char sql[1024];
-    char *prefix = qualifier(conn, schema);
-    if (prefix == NULL)
-        return NULL;
-    int len = snprintf(sql, sizeof sql, "SELECT %s%s", prefix, function);
+    char *prefix = qualifier(conn, schema), *sql = NULL;
+    if (prefix == NULL || asprintf(&sql, "SELECT %s%s", prefix, function) < 0)
+        sql = NULL;
     free(prefix);
-    if (len < 0 || (size_t)len >= sizeof sql)
+    if (sql == NULL)
         return NULL;
     PGresult *result = PQexecParams(conn, sql, n, NULL, values, lengths, formats, 0);
+    free(sql);
     if (PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1)
         return result;
     PQclear(result);

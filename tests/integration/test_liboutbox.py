@@ -65,6 +65,11 @@ int main(int argc, char **argv)
     bad.payload = "{}";
     bad.schema = NULL;
     say("no-schema", outbox_publish(conn, &bad, id), conn);
+    char endless[3000] = "";
+    memset(endless, 'x', sizeof endless - 1);
+    bad.schema = endless;
+    run(conn, "SELECT 1"); /* an error before it must not speak for it */
+    say("endless-schema", outbox_publish(conn, &bad, id), conn);
     say("accept-alone", inbox_accept(conn, schema, "g", "e1"), conn);
     run(conn, "BEGIN");
     say("accept-1", inbox_accept(conn, schema, "g", "e1"), conn);
@@ -189,7 +194,8 @@ def test_calls(compile, new_db, tmp_path):
     assert db.value(f"SELECT count(*) FROM {db.table} WHERE aggregate_id = 'few'") == 0
     for name, state, text in (("no-topic", aborted, "null value"), ("aborted", aborted, "current transaction is aborted"),
                               ("bad-json", idle, "invalid input syntax for type json"),
-                              ("no-schema", idle, "outbox_publish"), ("accept-alone", idle, "outside a transaction")):
+                              ("no-schema", idle, "outbox_publish"), ("endless-schema", idle, "does not exist"),
+                              ("accept-alone", idle, "outside a transaction")):
         assert answer(name)[:2] == (-1, state) and text in answer(name)[2], (name, answer(name))
     assert [answer(f"accept-{n}")[0] for n in ("1", "2", "other-group", "after-rollback")] == [1, 0, 1, 1]
     assert answer("pipeline")[0] == -1 and "pipeline" in answer("pipeline")[2]
