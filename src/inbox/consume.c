@@ -23,7 +23,7 @@
 #include "work.h"
 
 #define CONNECT_TIMEOUT_MS 10000
-#define BATCH_TIMEOUT_MS   70000 /* see MARK_TIMEOUT_MS in pg/inbox.c */
+#define STEP_MS            30000 /* between two signs of life; who waits for PostgreSQL gives one every second */
 #define HUSH_AFTER_MS      3000  /* a batch that takes longer serves the consumer while it waits */
 #define IDLE_MS            500
 #define PING_INTERVAL_MS   2000 /* while nothing is heard */
@@ -80,6 +80,7 @@ static struct step pause_step(struct consume *consume);
 static void while_waiting(void *arg)
 {
     struct consume *consume = arg;
+    duty_beat(consume->duty, STEP_MS);
     if (clock_us() - consume->started_us > HUSH_AFTER_MS * 1000)
         intake_hush(&consume->intake, consume->limit);
 }
@@ -179,7 +180,7 @@ static struct step gather_step(struct consume *consume)
     struct intake *intake = &consume->intake;
     size_t bytes = consume->config->batch_bytes < BYTES_MAX ? (size_t)consume->config->batch_bytes : BYTES_MAX;
     while (!duty_stopping(consume->duty)) {
-        duty_beat(consume->duty, 2 * BATCH_TIMEOUT_MS);
+        duty_beat(consume->duty, STEP_MS);
         bool more = intake_poll(intake, consume->limit);
         consume->started_us = clock_us();
         consume->n = hand_take(&intake->hand, consume->batch, consume->limit, bytes, clock_ms());
@@ -187,7 +188,7 @@ static struct step gather_step(struct consume *consume)
             consume->mode = consume->failures < AGAIN_MAX ? WORK_TOGETHER : WORK_EACH;
             return NEXT(work_step);
         }
-        intake_tend(intake, false);
+        intake_tend(intake);
         if (more)
             continue; /* what was ready went behind others of its streams */
         if (!look_after_kafka(consume))
@@ -255,7 +256,7 @@ static struct step work_apart(struct consume *consume)
 
 static struct step work_step(struct consume *consume)
 {
-    duty_beat(consume->duty, 2 * BATCH_TIMEOUT_MS + 2 * consume->config->consumer_timeout);
+    duty_beat(consume->duty, STEP_MS);
     switch (work_on(&consume->work, consume->batch, consume->n, consume->mode, &consume->err)) {
     case WORKED:
         break;
@@ -332,7 +333,7 @@ static struct step settle_step(struct consume *consume)
     adapt(consume);
     hand_settle(&consume->intake.hand, consume->batch, consume->n, next_try, (void *)(uintptr_t)consume->config);
     consume->n = 0;
-    intake_tend(&consume->intake, false);
+    intake_tend(&consume->intake);
     int64_t took = clock_us() - consume->started_us, inside = consume->work.handler_us;
     consume->handler_us += inside;
     consume->outside_us += took - inside;
@@ -356,7 +357,7 @@ static struct step pause_step(struct consume *consume)
         duty_beat(consume->duty, BREAKER_CAP_MS);
         if (consume->joined) {
             intake_hush(&consume->intake, consume->limit);
-            intake_tend(&consume->intake, false);
+            intake_tend(&consume->intake);
         }
         if (!doze(consume, clock_left_ms(until)))
             disconnect(consume);

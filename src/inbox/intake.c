@@ -18,16 +18,26 @@
 
 /* --- what comes and goes --- */
 
-static void commit_one(struct intake *intake, struct partition *partition)
+/* Offsets of what is settled, of all partitions at once. With `wait` for the answer: they are about to go. What is not committed
+ * then is read again by whoever gets them, and known. */
+static void commit(struct intake *intake, bool wait)
 {
     struct error err = {0};
-    const struct position position = {partition->topic, partition->number, partition->position};
-    if (partition->position == partition->committed)
-        return;
-    if (consumer_commit_wait(intake->consumer, &position, 1, COMMIT_TIMEOUT_MS, &err) != OK)
-        log_debug("%s", err.message); /* whoever gets the partition reads some messages again, and knows them */
-    else
+    size_t n = 0;
+    bool repeat = consumer_commit_failed(intake->consumer);
+    struct position *positions = mem_alloc((size_t)(intake->assigned + 1) * sizeof *positions);
+    for (struct partition *partition = intake->hand.partitions; partition != NULL; partition = partition->next) {
+        if (!partition->assigned || partition->position < 0 || (!repeat && partition->position == partition->committed))
+            continue;
+        positions[n++] = (struct position){partition->topic, partition->number, partition->position};
         partition->committed = partition->position;
+    }
+    if (n > 0 && !wait)
+        consumer_commit(intake->consumer, positions, n);
+    else if (n > 0 && consumer_commit_wait(intake->consumer, positions, n, COMMIT_TIMEOUT_MS, &err) != OK)
+        log_debug("%s", err.message);
+    free(positions);
+    intake->committed_at = clock_ms();
 }
 
 static void assigned(void *arg, const char *topic, int number)
@@ -47,7 +57,7 @@ static void revoked(void *arg, const char *topic, int number, bool lost)
     if (!partition->assigned)
         return;
     if (!lost)
-        commit_one(intake, partition);
+        commit(intake, true);
     hand_revoke(&intake->hand, partition);
     atomic_store(&intake->duty->partitions, --intake->assigned);
     log_topic(LOG_LEVEL_INFO, topic, "%s partition %d", lost ? "lost" : "gave back", number);
@@ -102,13 +112,10 @@ void intake_close(struct intake *intake)
 {
     if (intake->consumer == NULL)
         return;
-    intake_tend(intake, true);
-    for (struct partition *partition = intake->hand.partitions; partition != NULL; partition = partition->next) {
-        if (!partition->assigned)
-            continue;
-        commit_one(intake, partition);
-        hand_revoke(&intake->hand, partition); /* librdkafka waits for every letter that is out */
-    }
+    commit(intake, true);
+    for (struct partition *partition = intake->hand.partitions; partition != NULL; partition = partition->next)
+        if (partition->assigned)
+            hand_revoke(&intake->hand, partition); /* librdkafka waits for every letter that is out */
     intake->assigned = 0;
     atomic_store(&intake->duty->partitions, 0);
     consumer_free(TAKE(intake->consumer));
@@ -208,23 +215,6 @@ static void bound(struct intake *intake)
     metrics_set(intake->metrics, M_CONSUMER_PAUSED, paused);
 }
 
-static void commit(struct intake *intake)
-{
-    size_t n = 0;
-    bool repeat = consumer_commit_failed(intake->consumer);
-    struct position *positions = mem_alloc((size_t)(intake->assigned + 1) * sizeof *positions);
-    for (struct partition *partition = intake->hand.partitions; partition != NULL; partition = partition->next) {
-        if (!partition->assigned || partition->position < 0 || (!repeat && partition->position == partition->committed))
-            continue;
-        positions[n++] = (struct position){partition->topic, partition->number, partition->position};
-        partition->committed = partition->position;
-    }
-    if (n > 0)
-        consumer_commit(intake->consumer, positions, n);
-    free(positions);
-    intake->committed_at = clock_ms();
-}
-
 static void set_gauges(struct intake *intake)
 {
     int64_t lag = 0;
@@ -241,14 +231,14 @@ static void set_gauges(struct intake *intake)
     intake->gauged_at = clock_ms();
 }
 
-void intake_tend(struct intake *intake, bool now)
+void intake_tend(struct intake *intake)
 {
     int64_t time = clock_ms();
     if (intake->consumer == NULL)
         return;
     bound(intake);
-    if (now || time - intake->committed_at >= COMMIT_INTERVAL_MS)
-        commit(intake);
-    if (now || time - intake->gauged_at >= GAUGE_INTERVAL_MS)
+    if (time - intake->committed_at >= COMMIT_INTERVAL_MS)
+        commit(intake, false);
+    if (time - intake->gauged_at >= GAUGE_INTERVAL_MS)
         set_gauges(intake);
 }

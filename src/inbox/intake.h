@@ -34,7 +34,7 @@ bool intake_poll(struct intake *intake, size_t enough);
 void intake_hush(struct intake *intake, size_t enough);
 void intake_resume(struct intake *intake);
 
-/* After a batch and while idle: bounds what waits, commits offsets at times (at once with `now`), sets the gauges. */
-void intake_tend(struct intake *intake, bool now);
+/* After a batch and while idle: bounds what waits, commits offsets and sets the gauges at times. */
+void intake_tend(struct intake *intake);
 
 #endif

@@ -92,11 +92,6 @@ static enum result check_kafka_settings(const struct config *config, struct erro
     return result;
 }
 
-static bool refused_login(const struct error *err)
-{
-    return strstr(err->message, "password authentication failed") || strstr(err->message, "no password supplied");
-}
-
 /* One look at the schema and the handler. RETRY: PostgreSQL is not there yet. */
 static enum result inspect(struct keeper *keeper, struct error *err)
 {
@@ -107,10 +102,8 @@ static enum result inspect(struct keeper *keeper, struct error *err)
                                        .stop_fd = keeper->signal_fd};
     struct pg *pg = NULL;
     enum result result = pg_open(&options, &pg, err);
-    if (result == RETRY && refused_login(err)) {
-        error_hint(err, "check the user and password of OUTBOX_DATABASE_URL (or PGUSER, PGPASSWORD)");
+    if (result == RETRY && pg_login_refused(err))
         return FATAL;
-    }
     if (result == OK)
         result = inbox_check(pg, config, err);
     if (result == OK)
