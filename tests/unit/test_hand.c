@@ -250,6 +250,8 @@ static void keys_are_bytes(void **state)
     takes(scene, 6, "e0");
     settle(scene);
     takes(scene, 6, "e2 e4");
+    settle(scene);
+    nothing_waits(scene);
 }
 
 int main(void)
