@@ -160,7 +160,6 @@ static enum verdict effect_of(const struct event *event, bool dead_blocks)
     case VERDICT_SENT:
         return VERDICT_NONE;
     case VERDICT_LEFT:
-    case VERDICT_SUSPECT:
         return event->taken ? VERDICT_LEFT : VERDICT_HELD;
     case VERDICT_HELD:
     case VERDICT_PARK:

@@ -7,14 +7,13 @@
 
 #include "str.h"
 
-#define REASON_MAX   1000 /* characters of last_error */
-#define FRAMING_SIZE 128  /* record framing and our own header names, generously */
+#define REASON_MAX 1000 /* characters of last_error */
 
 const char *verdict_name(enum verdict verdict)
 {
     static const char *const names[] = {
-        [VERDICT_NONE] = "none", [VERDICT_SENT] = "sent",       [VERDICT_LEFT] = "left", [VERDICT_HELD] = "held",
-        [VERDICT_PARK] = "park", [VERDICT_SUSPECT] = "suspect", [VERDICT_DEAD] = "dead", [VERDICT_REFUSED] = "refused",
+        [VERDICT_NONE] = "none", [VERDICT_SENT] = "sent", [VERDICT_LEFT] = "left",       [VERDICT_HELD] = "held",
+        [VERDICT_PARK] = "park", [VERDICT_DEAD] = "dead", [VERDICT_REFUSED] = "refused",
     };
     return (size_t)verdict < ARRAY_LEN(names) ? names[verdict] : "?";
 }
@@ -38,13 +37,6 @@ struct slice event_value(const struct event *event)
 bool event_is_whole(const struct event *event)
 {
     return event->payload.data || event->payload_bytes.data;
-}
-
-size_t event_wire_bytes(const struct event *event)
-{
-    return event->key.len + event_value(event).len + event->headers.len + event->metadata.len + event->id.len +
-           event->event_type.len + event->aggregate_type.len + event->aggregate_id.len + event->tenant_id.len +
-           event->occurred_at.len + FRAMING_SIZE;
 }
 
 bool event_dies(const struct event *event)

@@ -48,11 +48,6 @@ struct event {
     enum verdict verdict; /* VERDICT_NONE until somebody knows */
     char *reason;         /* of a verdict that is written down; owned, at most 1,000 characters */
     const char *blame;    /* the topic at fault, of VERDICT_PARK; points into route */
-
-    /* The publisher's scratch space. */
-    unsigned pending; /* messages handed to librdkafka whose report is out */
-    unsigned acked;   /* topics that acknowledged it */
-    int error;        /* librdkafka's code of the worst report */
 };
 
 /* After the columns are filled in: sets key and route. */
@@ -63,9 +58,6 @@ struct slice event_value(const struct event *event);
 
 /* Are its bytes here? Those of a row larger than any message are not fetched. */
 bool event_is_whole(const struct event *event);
-
-/* Bytes that the event costs on the wire, roughly: key, value, headers, framing. */
-size_t event_wire_bytes(const struct event *event);
 
 /* Does its verdict make the row DEAD: at once, or because this refusal was the last that it had? */
 bool event_dies(const struct event *event);

@@ -9,7 +9,6 @@ enum verdict {
     VERDICT_LEFT,     /* nobody's fault, or the world's: no write, it is tried again */
     VERDICT_HELD,     /* waits behind an earlier unfinished row of its stream, or behind its parked topic */
     VERDICT_PARK,     /* its topic cannot be written to: event->blame becomes parked, the event is held */
-    VERDICT_SUSPECT,  /* its record batch was refused; never leaves the publisher */
     VERDICT_REFUSED,  /* refused while alone: an attempt counts */
     VERDICT_DEAD,     /* can never be sent: DEAD at once */
 };

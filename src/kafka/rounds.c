@@ -175,15 +175,14 @@ static void judge_refusal(struct publisher *publisher, struct handle *handle, st
 {
     struct share *share = topic_share(message->topic, message->partition);
 
-    if (share->n == 1) {
-        message->state = MESSAGE_REFUSED;
+    message->state = ruling_state(message->error, share->n == 1);
+    if (message->state == MESSAGE_REFUSED) {
         share->group_n = 0; /* the culprit is found: what is left may be innocent */
         if (!message->copy)
             event_judge(message->event, VERDICT_REFUSED, "topic %s: %s", message->name, ruling_text(message->error));
         block(publisher, message);
         return;
     }
-    message->state = MESSAGE_SUSPECT;
     if (share->refused)
         return;
     share->refused = true;

@@ -189,17 +189,15 @@ static void judge_late(struct publisher *publisher, struct message *message, boo
 
 static void judge_message(struct publisher *publisher, struct message *message, bool other)
 {
+    const struct topic *topic = message->topic;
+    enum verdict verdict = ruling_verdict(message->state, message->error);
+
     if (message->state == MESSAGE_LATE)
         judge_late(publisher, message, other);
-    else if (message->state == MESSAGE_REFUSED)
-        event_judge(message->event, VERDICT_REFUSED, "topic %s: %s", message->name, ruling_text(message->error));
-    else if (message->state == MESSAGE_BACK && ruling_of(message->error)->fault == FAULT_TOPIC)
-        park(message,
-             message->topic->away_in == publisher->batch ? message->topic->reason : ruling_text(message->error));
-    else if (message->state != MESSAGE_ACKED)
-        event_judge(message->event, VERDICT_LEFT, NULL);
+    else if (verdict == VERDICT_PARK)
+        park(message, topic->away_in == publisher->batch ? topic->reason : ruling_text(message->error));
     else
-        event_judge(message->event, VERDICT_SENT, NULL);
+        event_judge(message->event, verdict, "topic %s: %s", message->name, ruling_text(message->error));
 }
 
 /* The worst verdict of its topics is the event's: SENT only when all have acknowledged. */

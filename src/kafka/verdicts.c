@@ -31,18 +31,37 @@ const struct ruling *ruling_of(int code)
     return ruling ? ruling : &unlisted;
 }
 
-enum verdict ruling_verdict(const struct ruling *ruling, bool alone)
+enum message_state ruling_state(int code, bool alone)
 {
-    switch (ruling->fault) {
+    switch (ruling_of(code)->fault) {
     case FAULT_NONE:
-        return VERDICT_SENT;
+        return MESSAGE_ACKED;
     case FAULT_EVENT:
-        return alone ? VERDICT_REFUSED : VERDICT_SUSPECT;
+        return alone ? MESSAGE_REFUSED : MESSAGE_SUSPECT;
     case FAULT_TOPIC:
-        return VERDICT_PARK;
     case FAULT_WORLD:
     case FAULT_PRODUCER:
     case FAULT_NOBODY:
+        break;
+    }
+    return MESSAGE_BACK;
+}
+
+enum verdict ruling_verdict(enum message_state state, int code)
+{
+    switch (state) {
+    case MESSAGE_ACKED:
+        return VERDICT_SENT;
+    case MESSAGE_REFUSED:
+        return VERDICT_REFUSED;
+    case MESSAGE_LATE: /* unless the world is away */
+        return VERDICT_PARK;
+    case MESSAGE_BACK:
+        return ruling_of(code)->fault == FAULT_TOPIC ? VERDICT_PARK : VERDICT_LEFT;
+    case MESSAGE_WAITS:
+    case MESSAGE_OUT:
+    case MESSAGE_SUSPECT:
+    case MESSAGE_BEHIND:
         break;
     }
     return VERDICT_LEFT;

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "verdict.h"
+#include "message.h"
 
 enum fault {
     FAULT_NONE,     /* acknowledged */
@@ -26,8 +26,11 @@ struct ruling {
 const struct ruling *ruling_of(int code);
 bool ruling_listed(int code);
 
-/* What the event gets. `alone`: nothing else travelled in its record batch. */
-enum verdict ruling_verdict(const struct ruling *ruling, bool alone);
+/* What becomes of a message whose report has this code. `alone`: nothing else travelled in its record batch. */
+enum message_state ruling_state(int code, bool alone);
+
+/* What its event gets for it when no round is left. */
+enum verdict ruling_verdict(enum message_state state, int code);
 
 /* Was the record batch refused for its size? Then smaller ones may pass. */
 bool ruling_is_size(int code);

@@ -254,7 +254,6 @@ static void sort_out(struct work *work, const struct claim *claim, const struct 
         break;
     case VERDICT_NONE:
     case VERDICT_LEFT:
-    case VERDICT_SUSPECT:
         break;
     }
 }

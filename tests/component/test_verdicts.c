@@ -39,18 +39,25 @@ static void test_no_code_is_decided_twice(void **state)
 
 static void assert_verdict(int code, enum verdict in_group, enum verdict alone)
 {
-    assert_string_equal(verdict_name(ruling_verdict(ruling_of(code), false)), verdict_name(in_group));
-    assert_string_equal(verdict_name(ruling_verdict(ruling_of(code), true)), verdict_name(alone));
+    assert_string_equal(verdict_name(ruling_verdict(ruling_state(code, false), code)), verdict_name(in_group));
+    assert_string_equal(verdict_name(ruling_verdict(ruling_state(code, true), code)), verdict_name(alone));
+}
+
+/* Tried again in a group, an attempt counted when alone. */
+static void assert_suspects(int code)
+{
+    assert_int_equal(ruling_state(code, false), MESSAGE_SUSPECT);
+    assert_verdict(code, VERDICT_LEFT, VERDICT_REFUSED);
 }
 
 static void test_decisions(void **state)
 {
     (void)state;
     assert_verdict(0, VERDICT_SENT, VERDICT_SENT);
-    assert_verdict(RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE, VERDICT_SUSPECT, VERDICT_REFUSED);
-    assert_verdict(RD_KAFKA_RESP_ERR_INVALID_RECORD, VERDICT_SUSPECT, VERDICT_REFUSED);
+    assert_suspects(RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE);
+    assert_suspects(RD_KAFKA_RESP_ERR_INVALID_RECORD);
     assert_verdict(RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP, VERDICT_PARK, VERDICT_PARK); /* our clock, not the event */
-    assert_verdict(RD_KAFKA_RESP_ERR_POLICY_VIOLATION, VERDICT_SUSPECT, VERDICT_REFUSED);
+    assert_suspects(RD_KAFKA_RESP_ERR_POLICY_VIOLATION);
     assert_verdict(RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART, VERDICT_PARK, VERDICT_PARK);
     assert_verdict(RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, VERDICT_PARK, VERDICT_PARK);
     assert_verdict(RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED, VERDICT_LEFT, VERDICT_LEFT);
