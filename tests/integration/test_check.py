@@ -3,6 +3,8 @@
 import contextlib
 import json
 import re
+import struct
+import time
 
 import pytest
 from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, ConfigResource
@@ -143,6 +145,26 @@ def test_held_xmin(new_cluster, new_db, check):
     db.execute("ROLLBACK PREPARED 'lost and found'")
     cluster.execute("SELECT pg_drop_replication_slot('forgotten')")
     assert {f["name"] for f in check(**db.settings) if f["level"] == "warning"} == set()
+
+
+def test_clocks_that_differ(db, check, root):
+    """The host's clock is an hour ahead, by a preloaded library."""
+    library, clock = root / f"clock-{db.name}.so", root / f"clock-{db.name}"
+    process.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, daemon.SOURCE / "tests/fault/clock.c"])
+    clock.write_bytes(struct.pack("=q", 3600))
+    ahead = check(code=0, LD_PRELOAD=library, RIG_CLOCK=clock)
+    assert "timedatectl" in finding(ahead, "clock", "warning", "3600.")
+    assert "clock" not in {f["name"] for f in check(code=0)}
+
+
+def test_a_transaction_of_more_than_a_minute(db, check, root):
+    """What a minute is, PostgreSQL's clock decides: here it is waited for."""
+    with db.connect(application_name="lunch") as sleeper:
+        sleeper.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        sleeper.execute("SELECT count(*) FROM outbox_events")
+        assert "lunch" not in json.dumps(check())
+        time.sleep(61)
+        assert "pg_terminate_backend" in finding(check(), "xmin", "warning", "lunch", "open for 1 m ")
 
 
 def test_read_only_by_default(db, check):

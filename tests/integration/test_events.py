@@ -1,7 +1,10 @@
 """`outboxd events`: what an operator sees, what a change does, and above all what it leaves alone."""
 
 import json
+import os
+import pty
 import re
+import subprocess
 import threading
 
 import pytest
@@ -254,6 +257,20 @@ def test_a_change_counts_no_further_than_its_progress_needs(db):
     assert changed(db, "retry", "--all", "--dry-run")["matched"] == 12000
     outcome = changed(db, "retry", "--all")
     assert outcome["matched"] == outcome["changed"] == 12000
+
+
+def test_progress_is_for_terminals(db, five):
+    """And what a program reads is not mixed with it."""
+    bulk(db.conn, "orders", 2500, 5)
+    db.execute("UPDATE outbox_events SET status = 9 WHERE status = 0")
+    master, slave = pty.openpty()
+    done = subprocess.run([daemon.binary(), "events", "retry", "--all", "--json"], env=daemon.environment(db.settings),
+                          stdout=subprocess.PIPE, stderr=slave, timeout=process.PATIENCE)
+    os.close(slave)
+    seen = os.read(master, 65536).decode()
+    os.close(master)
+    assert json.loads(done.stdout)["changed"] == 2503
+    assert re.search(r"\r\033\[K\d+ of 2503", seen) and "2503 changed" in seen
 
 
 def test_waits_for_the_lane(db, five):
