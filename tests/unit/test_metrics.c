@@ -81,7 +81,7 @@ static void help_and_type(void **state)
     for (const char *at = out.data; (at = strstr(at, "# TYPE ")); at++)
         types++;
     assert_int_equal(helps, types);
-    assert_int_equal(helps, 23);
+    assert_int_equal(helps, 24);
     strbuf_done(&out);
 }
 
