@@ -171,7 +171,7 @@ def stranger(cluster):
 
 @EVERY
 def test_missing_privilege(command, db, stranger):
-    refused(78, "permission denied", "outbox_", "grant", command=command,
+    refused(78, "permission denied", "grant", command=command,
             OUTBOX_DATABASE_URL=db.cluster.url(db.name, stranger, PASSWORD), **CONSUMER)
 
 

@@ -321,7 +321,7 @@ def test_bad_starts_are_refused_with_the_remedy(inbox, kafka):
                           ("nowhere.handler", "there is no function nowhere.handler"), ("many", "not a plain function"),
                           ("proc", "not a plain function")):
         text_seen = refused(inbox, kafka, OUTBOX_CONSUMER_HANDLER=handler)
-        assert text in text_seen and "hint: " in text_seen, text_seen
+        assert text in text_seen and "hint=" in text_seen, text_seen
     for setting in ("GROUP", "TOPICS", "HANDLER"):
         assert f"needs OUTBOX_CONSUMER_{setting}" in refused(inbox, kafka, **{f"OUTBOX_CONSUMER_{setting}": ""})
     eater = {"OUTBOX_DATABASE_URL": inbox.cluster.url(inbox.name, "eater")}

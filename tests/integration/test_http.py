@@ -70,7 +70,7 @@ def test_other_hosts_need_a_token(db, address):
         assert "OUTBOX_HTTP_LISTEN" in refused(db, OUTBOX_HTTP_LISTEN="no.such.host.invalid:1")
         return
     text = refused(db, OUTBOX_HTTP_LISTEN=f"{address}:{process.free_port()}")
-    assert "OUTBOX_HTTP_TOKEN" in text and "hint:" in text
+    assert "OUTBOX_HTTP_TOKEN" in text and "hint=" in text
 
 
 def test_other_hosts_with_a_token(db, serve):
@@ -81,7 +81,7 @@ def test_other_hosts_with_a_token(db, serve):
 def test_taken_port(db, serve):
     _, window = serve(db)
     text = refused(db, OUTBOX_HTTP_LISTEN=f"127.0.0.1:{window.port}")
-    assert "in use" in text and "hint:" in text
+    assert "in use" in text and "hint=" in text
 
 
 def test_off(db, start):
