@@ -75,6 +75,69 @@ static void test_decisions(void **state)
     assert_verdict(RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS, VERDICT_PARK, VERDICT_PARK);
 }
 
+static bool is_one_of(int code, const int *codes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (codes[i] == code)
+            return true;
+    return false;
+}
+
+/* Every code of a fault, and no other one: an event pays for these, a topic is parked for those; for the rest nobody pays. */
+static void assert_codes_of(enum fault fault, const int *codes, size_t n)
+{
+    const struct rd_kafka_err_desc *descs;
+    size_t count;
+
+    rd_kafka_get_err_descs(&descs, &count);
+    for (size_t i = 0; i < count; i++)
+        if (descs[i].desc && (ruling_of(descs[i].code)->fault == fault) != is_one_of(descs[i].code, codes, n))
+            fail_msg("%s (%d) is%s listed here", descs[i].name, (int)descs[i].code,
+                     is_one_of(descs[i].code, codes, n) ? "" : " not");
+}
+
+static void test_who_pays(void **state)
+{
+    static const int events[] = {
+        RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE,
+        RD_KAFKA_RESP_ERR_INVALID_MSG_SIZE,
+        RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE,
+        RD_KAFKA_RESP_ERR_INVALID_MSG,
+        RD_KAFKA_RESP_ERR_INVALID_RECORD,
+        RD_KAFKA_RESP_ERR_POLICY_VIOLATION,
+        -138, /* _INVALID_DIFFERENT_RECORD */
+    };
+    static const int topics[] = {
+        RD_KAFKA_RESP_ERR_UNKNOWN,
+        RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART,
+        RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC,
+        RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION,
+        RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE,
+        RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+        RD_KAFKA_RESP_ERR_REPLICA_NOT_AVAILABLE,
+        RD_KAFKA_RESP_ERR_PREFERRED_LEADER_NOT_AVAILABLE,
+        RD_KAFKA_RESP_ERR_ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH,
+        RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH,
+        RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION,
+        RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED,
+        RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
+        RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        RD_KAFKA_RESP_ERR__ISR_INSUFF,
+        RD_KAFKA_RESP_ERR_KAFKA_STORAGE_ERROR,
+        RD_KAFKA_RESP_ERR_LOG_DIR_NOT_FOUND,
+        RD_KAFKA_RESP_ERR_UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        RD_KAFKA_RESP_ERR_UNSUPPORTED_COMPRESSION_TYPE,
+        RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP,
+        100, /* UNKNOWN_TOPIC_ID */
+        103, /* INCONSISTENT_TOPIC_ID */
+    };
+
+    (void)state;
+    assert_codes_of(FAULT_EVENT, events, sizeof(events) / sizeof(events[0]));
+    assert_codes_of(FAULT_TOPIC, topics, sizeof(topics) / sizeof(topics[0]));
+}
+
 /* Only codes of FAULT_EVENT may cost an attempt. */
 static void test_unlisted_code_is_safe(void **state)
 {
@@ -90,6 +153,7 @@ int main(void)
         cmocka_unit_test(test_every_code_is_decided),
         cmocka_unit_test(test_no_code_is_decided_twice),
         cmocka_unit_test(test_decisions),
+        cmocka_unit_test(test_who_pays),
         cmocka_unit_test(test_unlisted_code_is_safe),
     };
     return RUN_TESTS(tests);
