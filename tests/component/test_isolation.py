@@ -10,64 +10,10 @@ import psycopg
 import pytest
 from rig import writer
 from rig.daemon import call
-from rig.hand import Gate, Hand
+from rig.hand import Gate
 from rig.process import wait_until
-from rig.statements import mutant, sql, without
-
-TOPIC = "isolation"
-
-
-@pytest.fixture
-def hands(db):
-    """Makes workers driven by hand."""
-    made = []
-
-    def new():
-        made.append(Hand(db))
-        return made[-1]
-
-    yield new
-    for hand in made:
-        hand.close()
-
-
-@pytest.fixture
-def without_rule(root, request):
-    """Makes a program without some rule of its SQL: without_rule((old, new), …)."""
-    count = 0
-
-    def make(*changes):
-        nonlocal count
-        count += 1
-        return mutant(root / f"mutant-{request.node.name}-{count}", *changes)
-
-    return make
-
-
-def put(db, key, status=0, retry_after=None, topic=TOPIC, routing_key=None):
-    """One row in the state that the way would have left it in; returns its seq."""
-    return db.value("INSERT INTO outbox_events (topic, aggregate_type, aggregate_id, payload, status, retry_after, routing_key) "
-                    "VALUES (%s, 'order', %s, '{}', %s, %s, %s) RETURNING seq", topic, key, status, retry_after, routing_key)
-
-
-def held(db, key, **columns):
-    return put(db, key, 2, "infinity", **columns)
-
-
-def state(db, *seqs):
-    """(status, retry_after is infinite) of rows."""
-    found = dict((row[0], row[1:]) for row in db.execute(
-        "SELECT seq, status, coalesce(retry_after = 'infinity', false) FROM outbox_events WHERE seq = ANY (%s)", list(seqs)))
-    return [found[seq] for seq in seqs]
-
-
-def park(db, topic, seq, lane=0):
-    db.execute("INSERT INTO outbox_parked_topics (topic, reason, probe_after, probe_seq, probe_lane) "
-               "VALUES (%s, 'missing', now() + interval '1 day', %s, %s)", topic, seq, lane)
-
-
-def parked(db):
-    return [row[0] for row in db.execute("SELECT topic FROM outbox_parked_topics ORDER BY topic")]
+from rig.rows import TOPIC, held, keys_of_one_lane, park, parked, put, state
+from rig.statements import NO_LOOK_AT_SKIPPED, sql, without
 
 
 # --- claim against mark ---
@@ -110,6 +56,14 @@ def test_a_claim_of_one_statement_overtakes(db, hands):
                              "ORDER BY lane LIMIT 16 FOR UPDATE SKIP LOCKED)")
     took, there = claim_while_another_marks(db, hands, lambda hand: hand.take(text=one))
     assert took == there[-1:], "the last follower, and not those that were released before it"
+
+
+def test_a_lane_is_one_worker_s(hands):
+    first, second = hands(), hands()
+    assert len(first.lanes()) == 16
+    assert second.lanes() == [], "two workers send followers of each other's rows"
+    first.commit()
+    assert len(second.lanes()) == 16
 
 
 # --- operators and sweeps against a worker ---
@@ -385,11 +339,6 @@ def foreign(db):
     conn.close()
 
 
-def keys_of_one_lane(db, count):
-    return [row[0] for row in db.execute("SELECT 'key-' || n FROM generate_series(1, 10000) n "
-                                         "WHERE outbox_lane('key-' || n) = 3 ORDER BY n LIMIT %s", count)]
-
-
 def sent(db, seq):
     return state(db, seq)[0][0] == 1
 
@@ -410,7 +359,7 @@ def test_followers_of_a_locked_head_do_not_starve_their_lane(db, topic, start, j
 
 
 def test_without_the_look_at_skipped_rows_followers_overtake(db, topic, start, judge, foreign, without_rule):
-    build = without_rule(("WHERE xmax <> (SELECT pg_current_xact_id()::xid)", "WHERE false"))
+    build = without_rule(NO_LOOK_AT_SKIPPED)
     foreign(put(db, "k", topic=topic))
     follower = put(db, "k", topic=topic)
     daemon = start(db, build=build)
@@ -437,6 +386,15 @@ def test_several_locked_rows_are_all_noticed(db, topic, start, judge, foreign):
     judge(topic).check()
 
 
+def test_a_row_for_a_parked_topic_waits_without_a_try(db, topic, start):
+    """Somebody found out that the topic takes nothing, and until its probe no batch pays for that again."""
+    park(db, topic, held(db, "p", topic=topic))
+    late = put(db, "k", topic=topic)
+    start(db)
+    wait_until(lambda: state(db, late)[0] != (0, False), "the row is looked at")
+    assert state(db, late) == [(2, True)], "the topic was tried"
+
+
 # --- events with several topics ---
 
 
@@ -456,6 +414,18 @@ def test_a_routed_event_keeps_its_place_in_all_its_streams(db, new_topic, start,
     foreign.end()
     db.wait_settled(None, daemon)
     judge(one, two, three).check()
+
+
+def test_rows_that_come_later_wait_behind_a_routed_one(db, new_topic, start, judge):
+    """Not only those that are in one batch with it: it was refused and is in its backoff, in the streams of both its topics."""
+    one, two = new_topic(), new_topic()
+    head = put(db, "k", 2, "2099-01-01", topic=one, routing_key=f"{one},{two}")
+    behind = [put(db, "k", topic=topic) for topic in (one, two)]
+    daemon = start(db)
+    wait_until(lambda: state(db, *behind) == [(2, True)] * 2, lambda: f"they wait: {state(db, *behind)}")
+    db.execute("UPDATE outbox_events SET retry_after = now() WHERE seq = %s", head)
+    db.wait_settled(None, daemon)
+    judge(one, two).check()
 
 
 # --- heads that are gone, refused or dead ---
@@ -478,6 +448,17 @@ def test_a_deleted_head_frees_its_stream_at_the_next_sweep(db, topic, start, jud
     daemon.stop()
     daemon = start(db, OUTBOX_BATCH_SIZE=2)  # sweeps at its start
     db.wait_settled(None, daemon)
+    judge(topic, without=[gone]).check()
+
+
+def test_a_deleted_head_frees_its_stream_within_a_minute(db, topic, start, judge):
+    """Of a daemon that goes on: each lane is swept once a minute."""
+    head = put(db, "k", 2, "2099-01-01", topic=topic)
+    followers = [put(db, "k", topic=topic) for _ in range(5)]
+    daemon = start(db)
+    wait_until(lambda: swept(db) and state(db, *followers) == [(2, True)] * 5, "they wait behind the head")
+    gone = db.value("DELETE FROM outbox_events WHERE seq = %s RETURNING id", head)
+    db.wait_settled(90, daemon)
     judge(topic, without=[gone]).check()
 
 

@@ -6,7 +6,7 @@ from collections import namedtuple
 
 import psycopg
 
-from .process import wait_until
+from .process import PATIENCE, wait_until
 from .statements import sql
 
 Taken = namedtuple("Taken", "ctid seq lane topic key")
@@ -16,7 +16,8 @@ class Hand:
     def __init__(self, db):
         self.conn = db.connect(cursor_factory=psycopg.RawCursor)
         self.conn.autocommit = False
-        self.conn.execute("SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off")
+        self.conn.execute("SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off; "
+                          f"SET lock_timeout = '{PATIENCE:.0f}s'")  # a test that lacks its rule fails and does not hang
         self.conn.commit()
 
     def run(self, text, *params):

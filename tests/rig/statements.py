@@ -14,6 +14,9 @@ FOLDERS = ("src/base", "src/core", "src/pg")
 STATEMENT = re.compile(r'const struct statement \w+\s*=\s*\{\s*"(\w+)",\s*((?:"(?:[^"\\]|\\.)*"\s*)+)\}')
 LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"')
 
+NO_LOOK_AT_SKIPPED = ("WHERE xmax <> (SELECT pg_current_xact_id()::xid)", "WHERE false")
+"""For mutant(): a claim that does not notice rows which it had to pass over."""
+
 
 @functools.cache
 def _texts(file):
