@@ -28,6 +28,7 @@ struct rig {
     struct publisher *publisher;
     struct batch batch;
     struct error err;
+    int64_t silent_at; /* for a test that silences the cluster under way */
 };
 
 static inline void rig_publisher(struct rig *rig)

@@ -163,6 +163,64 @@ static void test_gone_stops_publishing(void **state)
     close(fds[1]);
 }
 
+/* The world ends the batch, and what was acknowledged before is marked all the same. */
+static void test_what_was_acknowledged_before_the_world_went_is_sent(void **state)
+{
+    struct rig *rig = *state;
+
+    rd_kafka_mock_push_request_errors(rig->cluster, PRODUCE, 2, RD_KAFKA_RESP_ERR_NO_ERROR,
+                                      RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED);
+    rig_add(rig, "orders", "k", "1");
+    rig_add(rig, "orders", "k", "2")->retry_count = 1; /* goes alone, after the first */
+    rig_add(rig, "orders", "k", "3");
+    assert_int_equal(rig_publish(rig, 10000), SETTLED_WORLD);
+    assert_verdict_of(&rig->batch.events[0], VERDICT_SENT);
+    assert_verdict_of(&rig->batch.events[1], VERDICT_LEFT);
+    assert_verdict_of(&rig->batch.events[2], VERDICT_LEFT);
+    assert_log(rig, "orders", "1 ");
+}
+
+/* Called while a round is out: as soon as the first message had its time to be acknowledged, the cluster falls silent. */
+static bool goes_silent(void *arg)
+{
+    struct rig *rig = arg;
+
+    if (clock_ms() >= rig->silent_at)
+        rd_kafka_mock_broker_set_rtt(rig->cluster, -1, 20000);
+    return false;
+}
+
+/* Another topic of the batch was acknowledged, so it is not the world, also when no broker answers the question. */
+static void test_no_acknowledgement_in_time_parks_when_another_topic_has_one(void **state)
+{
+    struct rig *rig = *state;
+    rd_kafka_resp_err_t errors[200];
+    int fds[2];
+
+    rig_add(rig, "orders", "k", "1");
+    rig_add(rig, "other", "k", "2");
+    assert_int_equal(rig_publish(rig, 10000), SETTLED);
+    rig_clear(rig);
+    errors[0] = RD_KAFKA_RESP_ERR_NO_ERROR; /* one of the two requests; which is not promised */
+    for (size_t i = 1; i < ARRAY_LEN(errors); i++)
+        errors[i] = RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS;
+    rd_kafka_mock_push_request_errors_array(rig->cluster, PRODUCE, ARRAY_LEN(errors), errors);
+    rig_add(rig, "orders", "k", "3");
+    rig_add(rig, "other", "k", "4");
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(write(fds[1], "x", 1), 1);
+    rig->silent_at = clock_ms() + 1000;
+    struct publisher_watch watch = {.fd = fds[0], .gone = goes_silent, .arg = rig};
+    int64_t deadline = clock_ms() + 2000;
+    publisher_send(rig->publisher, &rig->batch, deadline);
+    assert_int_equal(publisher_settle(rig->publisher, &rig->batch, deadline, &watch, &rig->err), SETTLED);
+    assert_int_equal(count_verdict(rig, VERDICT_SENT), 1);
+    assert_int_equal(count_verdict(rig, VERDICT_PARK), 1);
+    close(fds[0]);
+    close(fds[1]);
+    rd_kafka_mock_broker_set_rtt(rig->cluster, -1, 0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -172,6 +230,8 @@ int main(void)
         RIG_TEST(test_world_goes_away_under_way),
         RIG_TEST(test_no_acknowledgement_in_time_parks_when_the_cluster_answers),
         RIG_TEST(test_a_broker_that_hangs_is_the_world),
+        RIG_TEST(test_what_was_acknowledged_before_the_world_went_is_sent),
+        RIG_TEST(test_no_acknowledgement_in_time_parks_when_another_topic_has_one),
         RIG_TEST(test_gone_stops_publishing),
     };
     return RUN_TESTS(tests);
