@@ -85,6 +85,18 @@ def test_missing_topics_park_and_drain(db, new_topic, missing, kafka, start, see
     seen(judge_all(kafka, db.conn, [there, one, two, three]).check())
 
 
+def test_a_probe_that_fails_writes_no_row(db, missing, start):
+    """A waiting row is written once, also the one that is tried again and again."""
+    (absent,) = missing()
+    writer.bulk(db.conn, absent, 3, keys=1)
+    start(db, **SETTINGS)
+    wait_until(lambda: held(db) == 3 and parked(db), "they wait")
+    places = db.execute("SELECT seq, ctid FROM outbox_events ORDER BY seq")
+    probes = "SELECT probes FROM outbox_parked_topics"
+    wait_until(lambda: db.value(probes) >= 2, lambda: f"it is probed: {db.value(probes)}")
+    assert db.execute("SELECT seq, ctid FROM outbox_events ORDER BY seq") == places
+
+
 @fault("one topic of a routing list is missing", how="events for a list of two topics, one of which does not exist, among "
        "plain events of both", promise="the list waits as a whole and in its place in both streams; other keys flow; order is "
                                        "kept when the topic appears")

@@ -99,12 +99,13 @@ def test_broker_away(db, single, serve, judge, seen):
         reason = window.wait("/readyz", 503, 30)
         assert "broker answers" in reason or "Kafka is away" in reason
         noticed = time.monotonic() - begin
+        assert noticed < 5, "it waited for a batch to time out"
         assert window.get("/healthz")[0] == 200
         time.sleep(AWAY)  # the fault's length
         during = rss(daemon)
         kafka.brokers[0].start()
         kafka.wait_ready()
-        window.wait("/readyz", 200)
+        window.wait("/readyz", 200, 15)  # however long it was away: no pause is longer than 5 s
         wait_flowing(db)
     db.wait_settled(None, daemon)
     check_innocent(db)
@@ -132,6 +133,24 @@ def test_broker_frozen(db, single, serve, judge, seen):
     rebuilds = window.metrics()["outboxd_producer_rebuilds_total"]
     verdict = judge(topic, kafka=kafka).check(duplicates=IN_FLIGHT * 4)
     seen(verdict, f"{rebuilds:g} new producers")
+
+
+def test_a_broker_that_only_says_nothing_is_away(db, single, serve, judge):
+    """It closes no connection and librdkafka has no complaint: the batch that was not acknowledged in time tells, and the daemon
+    pauses with that reason until the broker answers."""
+    kafka = single
+    topic = kafka.create_topic("silent")
+    daemon, window = serve(db, kafka=kafka, OUTBOX_DELIVERY_TIMEOUT="2s", **SETTINGS)
+    writer.bulk(db.conn, topic, 100, keys=5)
+    db.wait_settled(None, daemon)
+    kafka.brokers[0].freeze()
+    writer.bulk(db.conn, topic, 100, keys=5, start=100)
+    assert "answer" in window.wait("/readyz", 503, 9)  # the delivery time-out, and a question to the cluster
+    kafka.brokers[0].thaw()
+    window.wait("/readyz", 200)
+    db.wait_settled(None, daemon)
+    check_innocent(db)
+    judge(topic, kafka=kafka).check(duplicates=IN_FLIGHT)
 
 
 @fault("one of three brokers is killed", how="SIGKILL of a leader under flow; a topic of one replica lives on it, too",

@@ -111,3 +111,21 @@ def test_larger_than_a_segment(db, new_topic, start, judge, seen):
     assert all("segment.bytes" in row[3] for row in rows), rows
     assert db.value("SELECT count(*) FROM outbox_events WHERE NOT id = ANY (%s) AND (status <> 1 OR retry_count > 0)", culprits) == 0
     seen(judge(topic, without=culprits).check())
+
+
+def test_the_backoff_grows_to_its_cap(db, new_topic, start):
+    """Each pause lies between half and all of base × 2^n, at most the cap, and is counted from the mark."""
+    topic = new_topic(max_message_bytes=50000)
+    db.execute("""CREATE TABLE pauses (n int, ms float);
+        CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            INSERT INTO pauses VALUES (NEW.retry_count, 1e3 * extract(epoch FROM NEW.retry_after - clock_timestamp()));
+            RETURN NULL; END $$;
+        CREATE TRIGGER note AFTER UPDATE ON outbox_events FOR EACH ROW
+            WHEN (NEW.status = 2 AND NEW.retry_count > OLD.retry_count) EXECUTE FUNCTION note()""")
+    writer.publish(db.conn, topic, "k", '{"fill": "' + "x" * 200000 + '"}')
+    daemon = start(db, OUTBOX_KAFKA_MESSAGE_MAX_BYTES=1000000, OUTBOX_MAX_RETRIES=5, OUTBOX_RETRY_BASE="400ms", OUTBOX_RETRY_MAX="1s")
+    db.wait_settled(None, daemon)
+    pauses = db.execute("SELECT n, ms FROM pauses ORDER BY n")
+    assert [n for n, _ in pauses] == [1, 2, 3, 4]
+    for (_, ms), full in zip(pauses, (400, 800, 1000, 1000)):
+        assert full / 2 - 100 < ms <= full, pauses  # the trigger's clock is a little later
