@@ -152,7 +152,8 @@ def test_statement_held_by_a_lock(db, topic, kafka, start, seen):
         flow(db, 100)
         with db.connect() as hog, hog.transaction():
             hog.execute("LOCK TABLE outbox_events IN ACCESS EXCLUSIVE MODE")
-            seen(daemon.wait_log(r"statement timeout|did not answer in time")[0])
+            # A worker's: the janitor's statements have time-outs of their own.
+            seen(daemon.wait_log(r'"worker":\d.*(statement timeout|did not answer in time)')[1])
             assert daemon.alive
         flow(db, 100)
     finish(db, kafka, topic, seen, [daemon], duplicates=WORKERS * BATCH)
@@ -177,9 +178,9 @@ def test_half_open_connection(db, cluster, topic, kafka, new_proxy, start, seams
     begin = time.monotonic()
     db.wait_settled(timeout + 15, other)
     seen(f"delivered {time.monotonic() - begin:.1f} s after the cut with a delivery time-out of {timeout} s")
+    wait_until(lambda: warnings(lost), "the first daemon notices, though nobody tells it")
     proxy.heal()
     with stream(db, topic):
-        wait_until(lambda: warnings(lost), "the first daemon notices")
         other.stop()
         flow(db, 200)
     finish(db, kafka, topic, seen, [lost], duplicates=2 * BATCH)
@@ -237,6 +238,25 @@ def test_clock_jumps(db, topic, kafka, start, jumping, seen):
     assert db.value("SELECT max(abs(extract(epoch FROM published_at - created_at))) FROM outbox_events") < 1200
     db.execute("UPDATE outbox_events SET retry_after = now() WHERE id = %s", waiting)
     finish(db, kafka, topic, seen, [daemon], duplicates=0)
+
+
+def test_a_jump_in_the_midst_of_a_batch(db, new_kafka, start, jumping, judge):
+    """A deadline is no time of day: half an hour that never passed ends no batch."""
+    kafka = new_kafka()
+    topic = kafka.create_topic("jump")
+    writer.bulk(db.conn, topic, 100, keys=5)
+    daemon = start(db, kafka=kafka, **jumping)
+    db.wait_settled(None, daemon)
+    kafka.brokers[0].freeze()
+    writer.bulk(db.conn, topic, 100, keys=5, start=100)
+    wait_until(lambda: db.value("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+                                "AND application_name = 'outboxd' AND state = 'idle in transaction'"), "a batch is on its way")
+    jumping.by(0.5)
+    time.sleep(4)  # the fault's length: longer than the question to the cluster that would follow a deadline
+    kafka.brokers[0].thaw()
+    db.wait_settled(None, daemon)
+    assert warnings(daemon) == 0, daemon.tail()
+    judge(topic, kafka=kafka).check()
 
 
 @fault("the host's clock is a day ahead", how="a preload that moves the wall clock; the broker refuses times of publishing "
