@@ -27,8 +27,10 @@ class Log:
         """The plans of the statement with this text."""
         with open(self.path, encoding="utf-8") as log:
             log.seek(self.start)
-            entries = map(json.loads, ENTRY.findall(log.read()))
-        return [entry["Plan"] for entry in entries if entry["Query Text"] == text]
+            entries = ENTRY.findall(log.read())
+        if entries and not entries[-1].endswith("\t}\n"):
+            entries.pop()  # the server is still writing it
+        return [entry["Plan"] for entry in map(json.loads, entries) if entry["Query Text"] == text]
 
 
 def nodes(plan):
