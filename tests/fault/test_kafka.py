@@ -166,6 +166,7 @@ def test_one_of_three_killed(db, three, start, judge, seen):
         writer.bulk(db.conn, lonely, 100, keys=5)
         reason = wait_until(lambda: db.execute("SELECT reason FROM outbox_parked_topics WHERE topic = %s", lonely),
                             "the topic without leader is parked")[0][0]
+        assert "no leader" in reason, "a batch had to time out first"
         wait_flowing(db)
         victim.start()
         three.wait_ready()
