@@ -81,9 +81,10 @@ static struct step pause_step(struct relay *relay);
 
 /* --- connect --- */
 
-/* Partial indexes and LIMIT are what the statements are written for; a plan made while the table was empty must not stay. */
-static const char session[] =
-    "SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off; SET jit = off";
+/* Partial indexes and LIMIT are what the statements are written for; a plan made while the table was empty must not stay. The
+ * time-out is for the look: a claim sets its own. */
+static const char session[] = "SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off; "
+                              "SET jit = off; SET statement_timeout = '30s'";
 
 static struct step connect_step(struct relay *relay)
 {

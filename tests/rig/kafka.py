@@ -214,8 +214,11 @@ class Kafka:
 
     def leader(self, topic, partition=0):
         """The broker that leads a partition now."""
-        node = self.admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader
-        return self.brokers[node - 1]
+        def found():
+            one = self.admin.list_topics(topic, timeout=10).topics[topic].partitions.get(partition)
+            return one and one.leader > 0 and self.brokers[one.leader - 1]
+
+        return wait_until(found, f"partition {partition} of {topic} has a leader")
 
     def stop(self):
         for broker in self.brokers:
