@@ -218,7 +218,7 @@ class Kafka:
             one = self.admin.list_topics(topic, timeout=10).topics[topic].partitions.get(partition)
             return one and one.leader > 0 and self.brokers[one.leader - 1]
 
-        return wait_until(found, f"partition {partition} of {topic} has a leader")
+        return process.wait_until(found, f"partition {partition} of {topic} has a leader")
 
     def stop(self):
         for broker in self.brokers:
