@@ -68,7 +68,7 @@ enum settled publisher_settle(struct publisher *publisher, struct batch *batch, 
 
 /* Copies of events that become DEAD go to OUTBOX_DEAD_TOPIC with headers outbox_error and outbox_topic. Returns how many
  * could not be sent, as those that are not whole; it holds up nothing longer than until `deadline` and PUBLISHER_BURY_MS. */
-#define PUBLISHER_BURY_MS 1000
+#define PUBLISHER_BURY_MS 2000
 size_t publisher_bury(struct publisher *publisher, struct event *const *dead, size_t n, int64_t deadline);
 
 /* For run and check: does the librdkafka in use have traps with these settings (SCRAM before 2.6.1)? NULL: none known. */

@@ -8,14 +8,14 @@
 #include "verdicts.h"
 
 #define SLICE_MS    25   /* between two looks at the watch, the deadline and the outage */
-#define INFLIGHT_MS 2000 /* a fatal error: what is in flight may still be acknowledged */
+#define INFLIGHT_MS 1500 /* a fatal error: what is in flight may still be acknowledged */
 #define PURGE_MS    1000 /* purged messages come back at once; librdkafka's threads need a turn */
-#define QUESTION_MS 2000 /* after the deadline: does the cluster answer? */
+#define QUESTION_MS 1500 /* after the deadline: does the cluster answer? */
 #define DOUBT_MS    1000 /* under way: is it an outage? */
 #define PROBE_MS    2000 /* that a probe gets when all else has reported: nobody waits longer for a parked topic */
 
-_Static_assert(QUESTION_MS + INFLIGHT_MS + PURGE_MS <= PUBLISHER_GIVE_UP_MS, "settle ends in time");
-_Static_assert(PURGE_MS <= PUBLISHER_BURY_MS, "a burial ends in time");
+_Static_assert(DOUBT_MS + QUESTION_MS + INFLIGHT_MS + PURGE_MS <= PUBLISHER_GIVE_UP_MS, "settle ends in time");
+_Static_assert(DOUBT_MS + PURGE_MS <= PUBLISHER_BURY_MS, "a burial ends in time");
 
 static bool is_gone(const struct publisher_watch *watch)
 {

@@ -36,7 +36,7 @@
 
 /* A batch has one deadline, OUTBOX_DELIVERY_TIMEOUT after its claim. What follows it must be over before PostgreSQL ends the
  * transaction for being idle, 10 s after the deadline: settle's end, copies for the dead topic, and 2 s to spare. */
-#define LAST_BURIAL_MS (PUBLISHER_GIVE_UP_MS + 2000)
+#define LAST_BURIAL_MS (PUBLISHER_GIVE_UP_MS + 1000)
 #define AFTERWARDS_MS  (LAST_BURIAL_MS + PUBLISHER_BURY_MS)
 _Static_assert(AFTERWARDS_MS <= 8000, "a batch ends before its transaction");
 
