@@ -196,8 +196,10 @@ static void judge_message(struct publisher *publisher, struct message *message, 
         judge_late(publisher, message, other);
     else if (verdict == VERDICT_PARK)
         park(message, topic->away_in == publisher->batch ? topic->reason : ruling_text(message->error));
-    else
+    else if (verdict == VERDICT_REFUSED)
         event_judge(message->event, verdict, "topic %s: %s", message->name, ruling_text(message->error));
+    else
+        event_judge(message->event, verdict, NULL);
 }
 
 /* The worst verdict of its topics is the event's: SENT only when all have acknowledged. */
