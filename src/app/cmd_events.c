@@ -109,28 +109,6 @@ static char *describe(const struct arguments *arguments)
 
 /* --- list --- */
 
-static void print_json_array(const struct rows *rows)
-{
-    fputs("[", stdout);
-    for (int i = 0; i < rows_n(rows); i++)
-        printf("%s\n  %s", i ? "," : "", rows_text(rows, i, 0));
-    printf("%s]", rows_n(rows) ? "\n" : "");
-}
-
-static void print_table(const struct rows *rows)
-{
-    table_line(columns, ARRAY_LEN(columns), NULL, stdout);
-    for (int i = 0; i < rows_n(rows); i++) {
-        const char *cells[ARRAY_LEN(columns)];
-        char age[32];
-        for (int c = 0; c < (int)ARRAY_LEN(columns); c++)
-            cells[c] = rows_text(rows, i, c);
-        table_age(rows_int(rows, i, EVENTS_COL_AGE), age);
-        cells[EVENTS_COL_AGE] = age;
-        table_line(columns, ARRAY_LEN(columns), cells, stdout);
-    }
-}
-
 static enum result list(struct pg *pg, const struct events_filter *filter, bool json, struct error *err)
 {
     _cleanup_(rows_cleanup) struct rows *rows = NULL;
@@ -143,12 +121,12 @@ static enum result list(struct pg *pg, const struct events_filter *filter, bool 
     if (result != OK)
         return result;
     if (json) {
-        print_json_array(rows);
+        table_json(rows);
         putchar('\n');
     } else if (rows_n(rows) == 0) {
         puts("no events");
     } else {
-        print_table(rows);
+        table_rows(columns, ARRAY_LEN(columns), rows, EVENTS_COL_AGE);
         if (full)
             fprintf(stderr, "the first %lld; --limit N or --all shows more\n", (long long)filter->limit);
     }
@@ -232,12 +210,12 @@ static enum result preview(struct pg *pg, struct events_change *change, const ch
     if (json) {
         fputs(",\"events\":", stdout);
         if (rows != NULL)
-            print_json_array(rows);
+            table_json(rows);
         else
             fputs("[]", stdout);
         puts("}");
     } else if (rows != NULL) {
-        print_table(rows);
+        table_rows(columns, ARRAY_LEN(columns), rows, EVENTS_COL_AGE);
         if (change->matched > rows_n(rows))
             printf("and %lld more\n", (long long)(change->matched - rows_n(rows)));
     }

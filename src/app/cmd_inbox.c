@@ -47,28 +47,6 @@ static bool is_filtered(const struct dead_filter *filter)
 
 /* --- list, show --- */
 
-static void print_json_array(const struct rows *rows)
-{
-    fputs("[", stdout);
-    for (int i = 0; i < rows_n(rows); i++)
-        printf("%s\n  %s", i ? "," : "", rows_text(rows, i, 0));
-    printf("%s]", rows_n(rows) ? "\n" : "");
-}
-
-static void print_table(const struct rows *rows)
-{
-    table_line(columns, ARRAY_LEN(columns), NULL, stdout);
-    for (int i = 0; i < rows_n(rows); i++) {
-        const char *cells[ARRAY_LEN(columns)];
-        char age[32];
-        for (int c = 0; c < (int)ARRAY_LEN(columns); c++)
-            cells[c] = rows_text(rows, i, c);
-        table_age(rows_int(rows, i, DEAD_COL_AGE), age);
-        cells[DEAD_COL_AGE] = age;
-        table_line(columns, ARRAY_LEN(columns), cells, stdout);
-    }
-}
-
 static enum result list(struct pg *pg, const struct dead_filter *filter, bool json, struct error *err)
 {
     _cleanup_(rows_cleanup) struct rows *rows = NULL;
@@ -76,12 +54,12 @@ static enum result list(struct pg *pg, const struct dead_filter *filter, bool js
     if (result != OK)
         return result;
     if (json) {
-        print_json_array(rows);
+        table_json(rows);
         putchar('\n');
     } else if (rows_n(rows) == 0) {
         puts("no dead events");
     } else {
-        print_table(rows);
+        table_rows(columns, ARRAY_LEN(columns), rows, DEAD_COL_AGE);
         if (filter->limit > 0 && rows_n(rows) == filter->limit)
             fprintf(stderr, "the first %lld; --limit N or --all shows more\n", (long long)filter->limit);
     }

@@ -8,7 +8,8 @@
 #include "parse.h"
 #include "str.h"
 
-#define GAP 2
+#define GAP               2
+#define TABLE_COLUMNS_MAX 16
 
 int table_width(void)
 {
@@ -85,4 +86,27 @@ void table_age(int64_t seconds, char ret[32])
         }
     }
     snprintf(ret, 32, "%llds", (long long)seconds);
+}
+
+void table_rows(const struct table_column *columns, int n, const struct rows *rows, int age)
+{
+    const char *cells[TABLE_COLUMNS_MAX];
+    char text[32];
+
+    table_line(columns, n, NULL, stdout);
+    for (int i = 0; i < rows_n(rows); i++) {
+        for (int c = 0; c < n && c < TABLE_COLUMNS_MAX; c++)
+            cells[c] = rows_text(rows, i, c);
+        table_age(rows_int(rows, i, age), text);
+        cells[age] = text;
+        table_line(columns, n, cells, stdout);
+    }
+}
+
+void table_json(const struct rows *rows)
+{
+    fputs("[", stdout);
+    for (int i = 0; i < rows_n(rows); i++)
+        printf("%s\n  %s", i ? "," : "", rows_text(rows, i, 0));
+    printf("%s]", rows_n(rows) ? "\n" : "");
 }

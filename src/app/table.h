@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "pg.h"
+
 struct table_column {
     const char *title;
     int width;  /* at least; a column with a share gets more */
@@ -18,6 +20,12 @@ int table_width(void);
 
 /* One line. cells[i] may be NULL. `cells` NULL: the titles. */
 void table_line(const struct table_column *columns, int n, const char *const *cells, FILE *out);
+
+/* Titles and a line a row. Column `age` of the rows is seconds. */
+void table_rows(const struct table_column *columns, int n, const struct rows *rows, int age);
+
+/* A row's only column is a JSON object: all of them as an array. */
+void table_json(const struct rows *rows);
 
 /* 95 s as "1m", 7300 s as "2h". */
 void table_age(int64_t seconds, char ret[32]);
