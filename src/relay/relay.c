@@ -278,6 +278,7 @@ static struct step publish_step(struct relay *relay)
     relay->deadline = clock_ms() + relay->config->delivery_timeout;
     crew_beat(relay->crew, relay->worker, relay->config->delivery_timeout + AFTERWARDS_MS);
     publisher_send(relay->publisher, &relay->batch, relay->deadline);
+    seam("handed-over");
     return NEXT(settle_step);
 }
 

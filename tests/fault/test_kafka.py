@@ -396,7 +396,7 @@ def test_one_deadline(db, three, start, judge, seams, seen):
     writer.bulk(db.conn, topic, 100, keys=10)
     writer.bulk(db.conn, strict, 10, keys=5)
     daemon = start(db, build=seams, kafka=three, OUTBOX_WORKERS=1, OUTBOX_DELIVERY_TIMEOUT="14s",
-                   OUTBOXD_SEAM="half-published:1:sleep13000")
+                   OUTBOXD_SEAM="handed-over:1:sleep13000")
     wait_until(lambda: sent(db) == 100, lambda: f"{sent(db)} of 100 sent", 40)
     wait_until(lambda: db.value("SELECT count(*) FROM outbox_parked_topics") == 1, "the other topic is parked")
     assert not [line for _, message, line in daemon.lines() if "PostgreSQL ended" in message]
