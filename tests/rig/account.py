@@ -19,8 +19,8 @@ Incident = namedtuple("Incident", "cause begin end lanes most", defaults=(None, 
 
 LANES = 16
 POISON = "poison"  # the event_type of what no broker takes
-BEFORE, AFTER = 700, 1500  # milliseconds: what was just on its way, and what is published while the world comes back
-AFTER_CUT = 400  # what a worker whose session is gone publishes until it notices
+BEFORE, AFTER = 1500, 3000  # milliseconds: what was just on its way, and what is published while the world comes back
+AFTER_CUT = 2000  # what a worker whose session is gone publishes until it notices, on a machine that has much to do
 
 HELD_LANES = """
     SELECT application_name, pid, lane, (extract(epoch FROM xact_start) * 1000)::float8
@@ -84,6 +84,13 @@ def explain(repeats, incidents, lane_of, excused=()):
             else:
                 unexplained.append((id, topic, lane_of[id], before, again))
     return causes, unexplained
+
+
+def nearest(incidents, repeat):
+    """For whoever has to find out what an unexplained repeat came from: the incidents around its first delivery."""
+    _, _, lane, before, _ = repeat
+    around = sorted(incidents, key=lambda i: max(i.begin - before, before - i.end, 0))[:6]
+    return [(i.cause, round(i.begin - before), round(i.end - before), i.lanes and i.lanes.get(lane)) for i in around]
 
 
 def covered(incidents, begin, end):
