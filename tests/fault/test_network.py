@@ -113,7 +113,7 @@ def when(events, begin, bound):
        "Kafka works; nftables then drops every packet between it and PostgreSQL, for good as far as both ends can tell",
        promise="another daemon delivers the lanes of the one cut off within the delivery time-out + 15 s; the one cut off "
                f"notices by itself within {NOTICED} s and goes on when packets pass again; nothing lost, nothing out of order")
-@pytest.mark.parametrize("seam, timeout", [("acknowledged", 3), ("half-published", 18)], ids=["at the mark", "while Kafka works"])
+@pytest.mark.parametrize("seam, timeout", [("acknowledged", 3), ("handed-over", 18)], ids=["at the mark", "while Kafka works"])
 def test_packets_to_postgres_vanish(place, seams, start, seen, seam, timeout):
     """At the mark the kernel waits for acknowledgements (tcp_user_timeout); while Kafka works nothing is sent (keepalives)."""
     db, wire = place.db, place.wire
@@ -123,7 +123,7 @@ def test_packets_to_postgres_vanish(place, seams, start, seen, seam, timeout):
     wait_until(lambda: stopped(lost), "a batch is in flight")
     other = start(db, kafka=place.kafka, **{**SETTINGS, **settings})
     other.wait_log("schema public at version")
-    wire.drop(place.postgres_port, *([place.kafka_port] if seam == "half-published" else []))
+    wire.drop(place.postgres_port, *([place.kafka_port] if seam == "handed-over" else []))
     begin = time.monotonic()
     lost.thaw()
     events = {"noticed": lambda: re.search(GONE, lost.text()), "delivered": lambda: db.unfinished() == 0}
