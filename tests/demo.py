@@ -190,6 +190,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=8, help="how long orders are written (8)")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell in the background lets it be ignored
     root = process.make_root("outboxd-demo-")
     demo = Demo(root)
     try:
