@@ -56,7 +56,7 @@ def test_chaos(request, chance, new_cluster, new_kafka, new_db, new_proxy, start
     suffered = db.execute("SELECT * FROM rig.noted WHERE event_type <> %s ORDER BY at LIMIT 20", account.POISON)
     assert not suffered, f"innocent events that suffered: {suffered}"
     verdict.check(duplicates=verdict.duplicate)
-    # A busy machine may notice a cut later than the account allows for: a few then, and no more.
+    # A few were seen beside other suites (1 of 393, 117 of 42,709), and what made them is not known: there should be none.
     few = max(5, verdict.duplicate / 100)
     assert len(unexplained) <= few, (f"{len(unexplained)} of {verdict.duplicate} repeats are explained by nothing: "
                                      f"{unexplained[:5]}, near {account.nearest(run.incidents, unexplained[0])}")
