@@ -4,7 +4,10 @@ A message arrives twice only when something took its batch away from the worker 
 been able to do that when it was first delivered:
 - a daemon was killed, its sessions were ended, its line to PostgreSQL was cut: the message's lane was held by a transaction
   that this cut, and it was published since that transaction began. Who holds a lane is asked while the daemons stand still;
-- PostgreSQL crashed, a broker or the line to it was away: the message was published then, whatever its lane;
+- PostgreSQL crashed, a broker or the line to it was away: the message was published then, whatever its lane, or before by a
+  transaction that was still open when it began. The oldest of these is asked for;
+- a line to PostgreSQL stood still: by itself this repeats nothing, but until it moves a worker cannot hear that its session
+  is gone;
 - events with several topics are sent again to all when one of them does not take them: so one of them is a topic of that kind.
 And one incident makes no more repeats than the batches that it can have met have events.
 """
@@ -15,17 +18,26 @@ from . import judge
 
 Incident = namedtuple("Incident", "cause begin end lanes most", defaults=(None, None))
 """Milliseconds, as messages carry them. lanes: lane → when the transaction that was cut began; None: it acts on all, from
-`begin` on. most: how many events it can have repeated."""
+`begin` on, which is when the oldest transaction began that it met. end: of what it did, deafness of the workers included.
+most: how many events it can have repeated."""
 
 LANES = 16
 POISON = "poison"  # the event_type of what no broker takes
-BEFORE, AFTER = 1500, 3000  # milliseconds: what was just on its way, and what is published while the world comes back
-AFTER_CUT = 2000  # what a worker whose session is gone publishes until it notices, on a machine that has much to do
+AFTER = 3000  # milliseconds: what is published while the world comes back
+AFTER_CUT = 1000  # what a worker whose session is gone publishes until it notices, on a machine that has much to do
 
 HELD_LANES = """
     SELECT application_name, pid, lane, (extract(epoch FROM xact_start) * 1000)::float8
       FROM outbox_lanes l JOIN pg_stat_activity a ON a.backend_xid::text = l.xmax::text AND a.datname = current_database()"""
 """A row lock is in no view, but the row of a lane carries the transaction that locked it."""
+
+
+def deaf_until(end, silences):
+    """When the workers could hear of what ended: `silences` are the (begin, end) in which a line stood still."""
+    for begin, healed in sorted(silences):
+        if begin <= end + AFTER_CUT:
+            end = max(end, healed)
+    return end
 
 
 def watch_innocents(db):
@@ -62,7 +74,7 @@ class Referee(judge.Judge):
 def window(incident, lane):
     """When a message of this lane must have been published for the incident to have taken its batch away; None: it cannot."""
     if incident.lanes is None:
-        return incident.begin - BEFORE, incident.end + AFTER
+        return incident.begin, incident.end + AFTER
     return (incident.lanes[lane], incident.end + AFTER_CUT) if lane in incident.lanes else None
 
 

@@ -13,7 +13,7 @@ import psycopg
 from confluent_kafka import KafkaError, KafkaException
 
 from . import daemon
-from .account import HELD_LANES, POISON, Incident, watch_innocents
+from .account import HELD_LANES, POISON, Incident, deaf_until, watch_innocents
 
 STEADY = ["steady-1", "steady-2"]
 NARROW, GUARDED, LATE = "narrow", "guarded", "late-"
@@ -96,7 +96,8 @@ class Chaos:
         self.in_flight = DAEMONS * int(settings[0]["OUTBOX_WORKERS"]) * self.batch
         self.blocks = settings[0]["OUTBOX_ON_DEAD"] == "block"
         self.hands = threading.Lock()  # who lets daemons stand still, or replaces one
-        self.incidents, self.failures = [], []
+        self.met, self.failures = [], []
+        self.silences = []  # (begin, end) of lines to PostgreSQL that stood still
         self.over, self.silence = threading.Event(), threading.Event()
         self.late = []  # topics that services write to; not all of them are there
         self.missing = set()
@@ -110,14 +111,25 @@ class Chaos:
 
     # What happened, and when.
 
+    @property
+    def incidents(self):
+        return [one._replace(end=deaf_until(one.end, self.silences)) if one.lanes is not None else one for one in self.met]
+
+    def _held(self):
+        """(application, pid, lane, begin of its transaction) of every lane that is held."""
+        with contextlib.suppress(psycopg.Error):  # a database that is away holds no lane
+            with self.db.connect(connect_timeout=5) as conn:
+                return conn.execute(HELD_LANES).fetchall()
+        return []
+
     @contextlib.contextmanager
     def incident(self, cause, most):
-        """On all lanes, from now to its end."""
-        begin = now()
+        """On all lanes: what was under way when it began, and what is until its end."""
+        begin = min([now(), *(since for *_, since in self._held())])
         try:
             yield
         finally:
-            self.incidents.append(Incident(cause, begin, now(), None, most))
+            self.met.append(Incident(cause, begin, now(), None, most))
 
     @contextlib.contextmanager
     def cut(self, cause, *victims):
@@ -130,9 +142,7 @@ class Chaos:
                 for one in still:
                     one.freeze()
                 time.sleep(QUIET)
-                with contextlib.suppress(psycopg.Error):  # a database that is away holds no lane
-                    with self.db.connect(connect_timeout=5) as conn:
-                        held = conn.execute(HELD_LANES).fetchall()
+                held = self._held()
                 yield pids
             finally:
                 for one in still:
@@ -140,7 +150,7 @@ class Chaos:
             names = [f"relay-{n}" for n in victims]
             held = [row for row in held if row[0] in names or row[1] in pids]
             lanes = {lane: since for _, _, lane, since in held}
-            self.incidents.append(Incident(cause, begin, now(), lanes, self.batch * len({pid for _, pid, _, _ in held})))
+            self.met.append(Incident(cause, begin, now(), lanes, self.batch * len({pid for _, pid, _, _ in held})))
 
     def _maker(self, make, pauses):
         chance = random.Random(f"{self.seed}-{make.__name__}")
@@ -216,7 +226,9 @@ class Chaos:
         if chance.random() < 0.6:
             victim = chance.randrange(DAEMONS)
             if how == "freeze":
+                begin = now()
                 self._break(self.lines[victim], how, seconds)
+                self.silences.append((begin, now()))
                 return
             with self.cut("line to PostgreSQL cut", victim):
                 getattr(self.lines[victim], how)()
