@@ -117,6 +117,27 @@ void strbuf_add(struct strbuf *buf, const char *s)
     strbuf_addn(buf, s, strlen(s));
 }
 
+char *str_digits(char *out, uint64_t number, int width)
+{
+    char digits[24], *at = digits + sizeof(digits);
+
+    for (; number || width > 0; number /= 10, width--)
+        *--at = (char)('0' + number % 10);
+    size_t n = (size_t)(digits + sizeof(digits) - at);
+    memcpy(out, at, n);
+    return out + n;
+}
+
+void strbuf_add_int(struct strbuf *buf, int64_t number)
+{
+    char text[24], *at = text;
+
+    if (number < 0)
+        *at++ = '-';
+    at = str_digits(at, number < 0 ? 0 - (uint64_t)number : (uint64_t)number, 1);
+    strbuf_addn(buf, text, (size_t)(at - text));
+}
+
 void strbuf_addv(struct strbuf *buf, const char *format, va_list args)
 {
     va_list again;

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define PRINTF_ARGS(at, va) __attribute__((format(printf, at, va)))
 #define ARRAY_LEN(a)        (sizeof(a) / sizeof((a)[0]))
@@ -29,7 +30,8 @@ char *str_format(const char *format, ...) PRINTF_ARGS(1, 2);
 void str_free(char **s); /* for _cleanup_ */
 bool str_eq(const char *a, const char *b);
 bool str_has_prefix(const char *s, const char *prefix);
-size_t str_distance(const char *a, const char *b); /* edits that turn a into b: "did you mean" */
+size_t str_distance(const char *a, const char *b);       /* edits that turn a into b: "did you mean" */
+char *str_digits(char *out, uint64_t number, int width); /* at least `width` digits, not terminated; the end of them */
 size_t str_utf8_len(const char *s); /* bytes of the valid UTF-8 character at s, 0: none; the final NUL counts as one */
 
 /* A growing text buffer; always terminated. Zero-initialise; strbuf_done frees. */
@@ -40,6 +42,7 @@ struct strbuf {
 
 void strbuf_add(struct strbuf *buf, const char *s);
 void strbuf_addn(struct strbuf *buf, const void *s, size_t n);
+void strbuf_add_int(struct strbuf *buf, int64_t number); /* where printf would be what costs most */
 void strbuf_addf(struct strbuf *buf, const char *format, ...) PRINTF_ARGS(2, 3);
 void strbuf_addv(struct strbuf *buf, const char *format, va_list args) PRINTF_ARGS(2, 0);
 void strbuf_add_json(struct strbuf *buf, const char *s); /* as a JSON string, quoted and escaped */

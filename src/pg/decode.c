@@ -1,7 +1,6 @@
 #include "decode.h"
 
 #include <endian.h>
-#include <stdio.h>
 #include <string.h>
 
 static struct slice text(const struct rows *rows, int row, int column)
@@ -62,9 +61,26 @@ static size_t format_time(int64_t us, char ret[static 40])
     int day = (int)(doy - (153 * mp + 2) / 5 + 1);
     int month = (int)(mp < 10 ? mp + 3 : mp - 9);
     int year = (int)(yoe + era * 400 + (month <= 2));
-    int n = snprintf(ret, 40, "%04d-%02d-%02dT%02d:%02d:%02d.%06dZ", year, month, day, (int)(rest / 3600000000),
-                     (int)(rest / 60000000 % 60), (int)(rest / 1000000 % 60), (int)(rest % 1000000));
-    return (size_t)n;
+    const struct {
+        int64_t number;
+        int width;
+        char behind;
+    } parts[] = {
+        {year, 4, '-'},
+        {month, 2, '-'},
+        {day, 2, 'T'},
+        {rest / 3600000000, 2, ':'},
+        {rest / 60000000 % 60, 2, ':'},
+        {rest / 1000000 % 60, 2, '.'},
+        {rest % 1000000, 6, 'Z'},
+    };
+    char *at = ret;
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        at = str_digits(at, (uint64_t)parts[i].number, parts[i].width);
+        *at++ = parts[i].behind;
+    }
+    *at = '\0';
+    return (size_t)(at - ret);
 }
 
 /* Binary tid: block and offset, in network order. Anything else is the ctid of no row: nothing can be marked by it. */

@@ -1,6 +1,5 @@
 /* Results and array parameters: the two ways of values between C and SQL. */
 #include <endian.h>
-#include <inttypes.h>
 #include <libpq-fe.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,13 +107,17 @@ void pg_array_text(struct strbuf *buf, const char *text)
 void pg_array_int(struct strbuf *buf, int64_t value)
 {
     separate(buf);
-    strbuf_addf(buf, "%" PRId64, value);
+    strbuf_add_int(buf, value);
 }
 
 void pg_array_tid(struct strbuf *buf, uint32_t block, uint16_t offset)
 {
     separate(buf);
-    strbuf_addf(buf, "\"(%" PRIu32 ",%u)\"", block, offset);
+    strbuf_addn(buf, "\"(", 2);
+    strbuf_add_int(buf, block);
+    strbuf_addn(buf, ",", 1);
+    strbuf_add_int(buf, offset);
+    strbuf_addn(buf, ")\"", 2);
 }
 
 void pg_array_end(struct strbuf *buf)

@@ -62,6 +62,34 @@ static void clean(void **state)
     }
 }
 
+static void numbers(void **state)
+{
+    static const struct {
+        int64_t number;
+        const char *text;
+    } cases[] = {{0, "0"},
+                 {7, "7"},
+                 {-1, "-1"},
+                 {1234567890123, "1234567890123"},
+                 {INT64_MAX, "9223372036854775807"},
+                 {INT64_MIN, "-9223372036854775808"}};
+    char text[24];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct strbuf buf = {0};
+        strbuf_add_int(&buf, cases[i].number);
+        assert_string_equal(buf.data, cases[i].text);
+        strbuf_done(&buf);
+    }
+    *str_digits(text, 42, 6) = '\0';
+    assert_string_equal(text, "000042");
+    *str_digits(text, 0, 2) = '\0';
+    assert_string_equal(text, "00");
+    *str_digits(text, UINT64_MAX, 1) = '\0';
+    assert_string_equal(text, "18446744073709551615");
+}
+
 static void distances(void **state)
 {
     (void)state;
@@ -91,7 +119,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffers_grow), cmocka_unit_test(json_strings), cmocka_unit_test(utf8),
-        cmocka_unit_test(clean),        cmocka_unit_test(distances),    cmocka_unit_test(errors),
+        cmocka_unit_test(clean),        cmocka_unit_test(numbers),      cmocka_unit_test(distances),
+        cmocka_unit_test(errors),
     };
     return RUN_TESTS(tests);
 }
