@@ -3,6 +3,7 @@
  * judge: rounds.c. Wait, and the verdicts: settle.c. */
 #include "publisher.h"
 
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -284,7 +285,16 @@ static void begin(struct publisher *publisher, size_t n, bool ordered)
     }
 }
 
-void publisher_send(struct publisher *publisher, struct batch *batch, int64_t deadline)
+bool publisher_watch_fired(const struct publisher_watch *watch)
+{
+    if (!watch)
+        return false;
+    struct pollfd fd = {.fd = watch->fd, .events = POLLIN};
+    return poll(&fd, 1, 0) > 0 && watch->gone(watch->arg);
+}
+
+bool publisher_send(struct publisher *publisher, struct batch *batch, int64_t deadline,
+                    const struct publisher_watch *watch)
 {
     size_t n = 0;
 
@@ -299,7 +309,10 @@ void publisher_send(struct publisher *publisher, struct batch *batch, int64_t de
             break;
     /* All followers of what is blocked were left out above; from now on the set is for what happens on the way. */
     streams_clear(&publisher->blocked);
+    if (publisher_watch_fired(watch))
+        return false;
     round_hand_over(publisher, deadline);
+    return true;
 }
 
 size_t publisher_bury(struct publisher *publisher, struct event *const *dead, size_t n, int64_t deadline)

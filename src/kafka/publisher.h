@@ -40,7 +40,7 @@ const char *publisher_away(const struct publisher *publisher);
 /* The breaker's question: does the cluster answer a metadata request within timeout_ms? OK closes it. */
 enum result publisher_ping(struct publisher *publisher, int timeout_ms, struct error *err) CHECK_RESULT;
 
-/* What settle watches beside Kafka: when `gone(arg)` says so after fd became readable, the batch is no longer ours. */
+/* What is watched beside Kafka (NULL: nothing): when `gone(arg)` says so after fd became readable, the batch is no longer ours. */
 struct publisher_watch {
     int fd;
     bool (*gone)(void *arg);
@@ -56,13 +56,14 @@ enum settled {
 /* publish: hands the events that have no verdict yet (VERDICT_NONE) to Kafka in order, each to all topics of its route.
  * Bad events (topic name, headers, size) become VERDICT_DEAD here. A full queue is polled and gone on with. Topics are
  * asked for by metadata before their first message: a missing or forbidden one is VERDICT_PARK at once. That takes half of
- * the time at most; what is not ready then is left.
+ * the time at most; what is not ready then is left. false: the watch fired meanwhile, and nothing was handed over.
  * settle: waits until each has its verdict, for probes alone at most two seconds, at most until `deadline` (clock_ms) and
  * PUBLISHER_GIVE_UP_MS, in which it asks whether the cluster or a topic is at fault and gets back what is out; isolates
  * suspects; replaces the handle where need be.
  * After settle no report is out: the batch's memory may go. reasons are set on all but SENT and LEFT. */
 #define PUBLISHER_GIVE_UP_MS 5000
-void publisher_send(struct publisher *publisher, struct batch *batch, int64_t deadline);
+bool publisher_send(struct publisher *publisher, struct batch *batch, int64_t deadline,
+                    const struct publisher_watch *watch) CHECK_RESULT;
 enum settled publisher_settle(struct publisher *publisher, struct batch *batch, int64_t deadline,
                               const struct publisher_watch *watch, struct error *err) CHECK_RESULT;
 

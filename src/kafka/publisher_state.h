@@ -57,6 +57,8 @@ void publisher_blame_outage(struct publisher *publisher); /* with the reason tha
  * same? Then it is none. There must be a handle. */
 bool publisher_ask_back(struct publisher *publisher, int timeout_ms);
 
+bool publisher_watch_fired(const struct publisher_watch *watch);
+
 /* The headers of a message into publisher->headers. REJECT: its event is DEAD, err says why. */
 enum result publisher_build_headers(struct publisher *publisher, const struct message *message,
                                     struct error *err) CHECK_RESULT;

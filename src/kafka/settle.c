@@ -1,7 +1,5 @@
 /* Settle: the last third of a batch's way. Waits for every report, at most until the deadline, and gives each event its
  * verdict. What was not acknowledged is never SENT; what nobody is to blame for is LEFT and may be sent again. */
-#include <poll.h>
-
 #include "clock.h"
 #include "publisher_state.h"
 #include "seam.h"
@@ -16,14 +14,6 @@
 
 _Static_assert(DOUBT_MS + QUESTION_MS + INFLIGHT_MS + PURGE_MS <= PUBLISHER_GIVE_UP_MS, "settle ends in time");
 _Static_assert(DOUBT_MS + PURGE_MS <= PUBLISHER_BURY_MS, "a burial ends in time");
-
-static bool is_gone(const struct publisher_watch *watch)
-{
-    if (!watch)
-        return false;
-    struct pollfd fd = {.fd = watch->fd, .events = POLLIN};
-    return poll(&fd, 1, 0) > 0 && watch->gone(watch->arg);
-}
 
 static bool is_probe(const struct message *message)
 {
@@ -58,7 +48,7 @@ static enum wait_end wait_round(struct publisher *publisher, struct handle *hand
             return WAIT_AWAY;
         if (left == 0)
             return WAIT_DEADLINE;
-        if (is_gone(watch))
+        if (publisher_watch_fired(watch))
             return WAIT_GONE;
         handle_flush(handle, left < SLICE_MS ? left : SLICE_MS);
     }
@@ -161,6 +151,8 @@ enum wait_end publisher_run_rounds(struct publisher *publisher, int64_t deadline
             return end;
         if (clock_left_ms(deadline) == 0)
             return WAIT_DEADLINE;
+        if (publisher_watch_fired(watch))
+            return WAIT_GONE;
         seam("half-published"); /* what this round brought is acknowledged, the next one is not handed over */
         round_hand_over(publisher, deadline);
     }

@@ -273,11 +273,25 @@ static struct step claim_step(struct relay *relay)
 
 /* --- publish, settle --- */
 
+/* While the connection is there, the lanes are ours. */
+static struct publisher_watch watch_lanes(const struct relay *relay)
+{
+    return (struct publisher_watch){pg_socket(relay->pg), pg_gone, relay->pg};
+}
+
+static struct step lose_lanes(struct relay *relay)
+{
+    error_retry(&relay->err, "PostgreSQL ended the connection");
+    return disconnect(relay);
+}
+
 static struct step publish_step(struct relay *relay)
 {
+    const struct publisher_watch watch = watch_lanes(relay);
     relay->deadline = clock_ms() + relay->config->delivery_timeout;
     crew_beat(relay->crew, relay->worker, relay->config->delivery_timeout + AFTERWARDS_MS);
-    publisher_send(relay->publisher, &relay->batch, relay->deadline);
+    if (!publisher_send(relay->publisher, &relay->batch, relay->deadline, &watch))
+        return lose_lanes(relay);
     seam("handed-over");
     return NEXT(settle_step);
 }
@@ -314,10 +328,11 @@ static void bury(struct relay *relay)
 
 static void observe(struct relay *relay, int64_t start)
 {
+    int64_t took = clock_ms() - start;
     for (size_t i = 0; i < relay->batch.n; i++) {
         const struct event *event = &relay->batch.events[i];
         if (event->verdict == VERDICT_SENT)
-            metrics_observe(relay->metrics, M_DELIVERY, (double)(event->created_ms + clock_ms() - start) / 1e3);
+            metrics_observe(relay->metrics, M_DELIVERY, (double)(event->created_ms + took) / 1e3);
         else if (event->verdict == VERDICT_PARK)
             log_topic(LOG_LEVEL_WARNING, event->blame, "parked: %s", event->reason);
         else if (event_dies(event))
@@ -327,12 +342,11 @@ static void observe(struct relay *relay, int64_t start)
 
 static struct step settle_step(struct relay *relay)
 {
-    int64_t start = clock_ms();
-    const struct publisher_watch watch = {pg_socket(relay->pg), pg_gone, relay->pg};
+    int64_t start = relay->deadline - relay->config->delivery_timeout;
+    const struct publisher_watch watch = watch_lanes(relay);
     switch (publisher_settle(relay->publisher, &relay->batch, relay->deadline, &watch, &relay->err)) {
     case SETTLED_GONE:
-        error_retry(&relay->err, "PostgreSQL ended the connection");
-        return disconnect(relay);
+        return lose_lanes(relay);
     case SETTLED_WORLD:
         relay->kafka_out = true;
         if (relay->config->dead_topic != NULL)

@@ -116,7 +116,7 @@ static inline enum settled rig_publish(struct rig *rig, int timeout_ms)
     int64_t deadline = clock_ms() + timeout_ms;
 
     rig->err = (struct error){0};
-    publisher_send(rig->publisher, &rig->batch, deadline);
+    assert_true(publisher_send(rig->publisher, &rig->batch, deadline, NULL));
     return publisher_settle(rig->publisher, &rig->batch, deadline, NULL, &rig->err);
 }
 

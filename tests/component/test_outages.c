@@ -154,11 +154,35 @@ static void test_gone_stops_publishing(void **state)
     assert_int_equal(write(fds[1], "x", 1), 1);
     struct publisher_watch watch = {.fd = fds[0], .gone = always_gone, .arg = &asked};
     int64_t start = clock_ms(), deadline = start + 20000;
-    publisher_send(rig->publisher, &rig->batch, deadline);
+    assert_true(publisher_send(rig->publisher, &rig->batch, deadline, NULL));
     assert_int_equal(publisher_settle(rig->publisher, &rig->batch, deadline, &watch, &rig->err), SETTLED_GONE);
     assert_true(clock_ms() - start < 3000);
     assert_int_equal(asked, 1);
     assert_int_equal(count_verdict(rig, VERDICT_SENT), 0);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* Who has lost the lanes begins nothing: neither a batch nor its next round. */
+static void test_gone_before_a_round(void **state)
+{
+    struct rig *rig = *state;
+    int fds[2], asked = 0;
+
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(write(fds[1], "x", 1), 1);
+    struct publisher_watch watch = {.fd = fds[0], .gone = always_gone, .arg = &asked};
+    int64_t deadline = clock_ms() + 10000;
+    rig_add(rig, "orders", "k", "1");
+    rig_add(rig, "orders", "k", "2")->retry_count = 1; /* goes alone, after the first */
+    assert_false(publisher_send(rig->publisher, &rig->batch, deadline, &watch));
+    assert_log(rig, "orders", "");
+    rig_clear(rig);
+    rig_add(rig, "orders", "k", "1");
+    rig_add(rig, "orders", "k", "2")->retry_count = 1;
+    assert_true(publisher_send(rig->publisher, &rig->batch, deadline, NULL));
+    assert_int_equal(publisher_settle(rig->publisher, &rig->batch, deadline, &watch, &rig->err), SETTLED_GONE);
+    assert_log(rig, "orders", "1 ");
     close(fds[0]);
     close(fds[1]);
 }
@@ -212,7 +236,7 @@ static void test_no_acknowledgement_in_time_parks_when_another_topic_has_one(voi
     rig->silent_at = clock_ms() + 1000;
     struct publisher_watch watch = {.fd = fds[0], .gone = goes_silent, .arg = rig};
     int64_t deadline = clock_ms() + 2000;
-    publisher_send(rig->publisher, &rig->batch, deadline);
+    assert_true(publisher_send(rig->publisher, &rig->batch, deadline, NULL));
     assert_int_equal(publisher_settle(rig->publisher, &rig->batch, deadline, &watch, &rig->err), SETTLED);
     assert_int_equal(count_verdict(rig, VERDICT_SENT), 1);
     assert_int_equal(count_verdict(rig, VERDICT_PARK), 1);
@@ -233,6 +257,7 @@ int main(void)
         RIG_TEST(test_what_was_acknowledged_before_the_world_went_is_sent),
         RIG_TEST(test_no_acknowledgement_in_time_parks_when_another_topic_has_one),
         RIG_TEST(test_gone_stops_publishing),
+        RIG_TEST(test_gone_before_a_round),
     };
     return RUN_TESTS(tests);
 }
