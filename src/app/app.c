@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "metrics.h"
 #include "pg.h"
 #include "str.h"
 
@@ -45,6 +46,19 @@ void app_complain(const struct error *err)
     fprintf(stderr, "outboxd: %s\n", err->message);
     if (err->hint[0])
         fprintf(stderr, "hint: %s\n", err->hint);
+}
+
+int app_end(enum ended ended, const struct error *err)
+{
+    if (ended == ENDED_REFUSED)
+        app_complain(err);
+    else if (ended == ENDED_STOPPED)
+        log_info("stopped");
+    log_flush_repeats();
+    if (ended == ENDED_ABANDONED)
+        _exit(EXIT_OK); /* threads still run: nothing may be freed under them */
+    metrics_free_all();
+    return ended == ENDED_REFUSED ? EXIT_CONFIG : EXIT_OK;
 }
 
 int app_fail(enum result result, const struct error *err)

@@ -7,6 +7,7 @@
 
 #include "config.h"
 #include "error.h"
+#include "stop.h"
 
 enum {
     EXIT_OK = 0,
@@ -51,6 +52,9 @@ void app_complain(const struct error *err);
 
 /* First thing in a command that runs until SIGTERM. Started by a person in a terminal it still speaks to that person. */
 void app_is_daemon(void);
+
+/* The end of a command that ran until SIGTERM: tells the log, and returns its exit code. */
+int app_end(enum ended ended, const struct error *err);
 
 /* Tells why a command could not do its work, and returns its exit code: EXIT_CONFIG for a fault that stays until somebody mends
  * it (settings, login, privileges, schema), EXIT_USAGE for an argument that PostgreSQL cannot read (a time, a text that is not

@@ -1,9 +1,6 @@
-#include <unistd.h>
-
 #include "app.h"
 #include "http.h"
 #include "keeper.h"
-#include "log.h"
 #include "metrics.h"
 
 struct window { /* between the consumer and HTTP */
@@ -68,20 +65,8 @@ int cmd_consume(int argc, char **argv)
         return code;
     struct window window = {.config = &config};
     const struct keeper_hooks hooks = {.open = window_open, .close = window_close, .arg = &window};
-    switch (keeper_run(&config, &hooks, &err)) {
-    case KEPT_REFUSED:
-        app_complain(&err);
-        code = EXIT_CONFIG;
-        break;
-    case KEPT_ABANDONED:
-        log_flush_repeats();
-        _exit(EXIT_OK); /* the thread still runs: nothing may be freed under it */
-    case KEPT_STOPPED:
-        log_info("stopped");
-        break;
-    }
-    log_flush_repeats();
-    metrics_free_all();
+    enum ended ended = keeper_run(&config, &hooks, &err);
+    code = app_end(ended, &err);
     config_done(&config);
     return code;
 }

@@ -1,9 +1,4 @@
-#include <errno.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "app.h"
@@ -40,17 +35,11 @@ static void progress(struct purging *purging)
     fprintf(stderr, "\r%3d %%, %s rows purged", (int)(pages > 0 ? 100 * walked / pages : 100), rows);
 }
 
-static bool nap(struct purging *purging, int64_t ms)
-{
-    struct pollfd fd = {purging->signal_fd, POLLIN, 0};
-    return poll(&fd, 1, (int)ms) > 0;
-}
-
 static bool go_on(void *arg)
 {
     struct purging *purging = arg;
     progress(purging);
-    return !nap(purging, 0);
+    return !stop_nap(purging->signal_fd, 0);
 }
 
 static void report(struct purging *purging)
@@ -94,9 +83,9 @@ static int purge_on(struct purging *purging, const struct config *config, bool o
             result = OK;
         }
         log_flush_old_repeats();
-    } while (result == OK && !once && !nap(purging, config->purge_interval));
+    } while (result == OK && !once && !stop_nap(purging->signal_fd, config->purge_interval));
     pg_close(pg);
-    if (result == OK || nap(purging, 0))
+    if (result == OK || stop_nap(purging->signal_fd, 0))
         return EXIT_OK;
     return app_fail(result, &err);
 }
@@ -114,13 +103,7 @@ int cmd_purge(int argc, char **argv)
     code = app_load_config(&config);
     if (code != EXIT_OK)
         return code;
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-    struct purging purging = {.signal_fd = signalfd(-1, &set, SFD_CLOEXEC),
-                              .terminal = isatty(STDERR_FILENO) && isatty(STDOUT_FILENO)};
+    struct purging purging = {.signal_fd = stop_open(), .terminal = isatty(STDERR_FILENO) && isatty(STDOUT_FILENO)};
     purge_init(&purging.purge, &config);
     code = purge_on(&purging, &config, once);
     close(purging.signal_fd);

@@ -1,8 +1,5 @@
-#include <unistd.h>
-
 #include "app.h"
 #include "http.h"
-#include "log.h"
 #include "metrics.h"
 #include "supervisor.h"
 
@@ -61,20 +58,8 @@ int cmd_run(int argc, char **argv)
         return code;
     struct window window = {0};
     const struct supervisor_hooks hooks = {.open = window_open, .close = window_close, .arg = &window};
-    switch (supervisor_run(&config, &hooks, &err)) {
-    case SUPERVISED_REFUSED:
-        app_complain(&err);
-        code = EXIT_CONFIG;
-        break;
-    case SUPERVISED_ABANDONED:
-        log_flush_repeats();
-        _exit(EXIT_OK); /* threads still run: nothing may be freed under them */
-    case SUPERVISED_STOPPED:
-        log_info("stopped");
-        break;
-    }
-    log_flush_repeats();
-    metrics_free_all();
+    enum ended ended = supervisor_run(&config, &hooks, &err);
+    code = app_end(ended, &err);
     config_done(&config);
     return code;
 }

@@ -1,12 +1,8 @@
 #include "keeper.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "backoff.h"
@@ -19,10 +15,10 @@
 #include "metrics.h"
 #include "pg.h"
 #include "sdnotify.h"
+#include "stop.h"
 
 #define CONNECT_TIMEOUT_MS 10000
 #define TICK_MS            1000
-#define JOIN_MS            50
 
 struct keeper {
     const struct config *config;
@@ -40,13 +36,6 @@ static void *thread_main(void *arg)
 }
 
 /* --- at the start --- */
-
-/* true: a signal came. */
-static bool nap(const struct keeper *keeper, int64_t ms)
-{
-    struct pollfd fd = {keeper->signal_fd, POLLIN, 0};
-    return poll(&fd, 1, (int)ms) > 0;
-}
 
 static enum result check_settings(const struct config *config, struct error *err)
 {
@@ -122,60 +111,18 @@ static enum result await_database(struct keeper *keeper, struct error *err)
         enum result result = inspect(keeper, err);
         if (result != RETRY)
             return result;
-        if (nap(keeper, 0))
+        if (stop_nap(keeper->signal_fd, 0))
             return RETRY;
         duty_trouble(&keeper->duty, err->message);
         log_warning("waiting for PostgreSQL: %s", err->message);
         sdnotify("STATUS=waiting for PostgreSQL: %s", err->message);
         duty_beat(&keeper->duty, backoff.cap_ms + CONNECT_TIMEOUT_MS);
-        if (nap(keeper, backoff_next(&backoff)))
+        if (stop_nap(keeper->signal_fd, backoff_next(&backoff)))
             return RETRY;
     }
 }
 
 /* --- the thread --- */
-
-static void take_signal(const struct keeper *keeper)
-{
-    struct signalfd_siginfo info;
-    if (read(keeper->signal_fd, &info, sizeof info) == sizeof info)
-        log_info("%s: stopping", info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM");
-}
-
-static int open_signals(void)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
-/* true: it ended in time, and no second signal came. */
-static bool join(struct keeper *keeper)
-{
-    int64_t deadline = clock_ms() + keeper->config->shutdown_timeout;
-    for (;;) {
-        struct timespec at;
-        clock_gettime(CLOCK_REALTIME, &at);
-        at.tv_nsec += JOIN_MS * 1000000;
-        at.tv_sec += at.tv_nsec / 1000000000;
-        at.tv_nsec %= 1000000000;
-        if (pthread_timedjoin_np(keeper->thread, NULL, &at) == 0)
-            return true;
-        if (nap(keeper, 0)) {
-            log_warning("a second signal: leaving at once; what was in flight is consumed again by the next start");
-            return false;
-        }
-        if (clock_left_ms(deadline) == 0) {
-            log_warning(
-                "the batch in flight did not end within OUTBOX_SHUTDOWN_TIMEOUT; it is consumed again by the next start");
-            return false;
-        }
-    }
-}
 
 /* What systemd wants to hear; the watchdog only while the consumer moves. */
 static void tell_systemd(struct keeper *keeper)
@@ -187,48 +134,49 @@ static void tell_systemd(struct keeper *keeper)
              metrics_sum(M_CONSUMED_HANDLED), metrics_sum(M_CONSUMED_DEAD));
 }
 
-static enum kept keep(struct keeper *keeper, struct error *err)
+static enum ended keep(struct keeper *keeper, struct error *err)
 {
     int64_t watchdog_ms = sdnotify_watchdog_ms();
     keeper->metrics = metrics_new();
     int failure = pthread_create(&keeper->thread, NULL, thread_main, keeper);
     if (failure != 0) {
         error_fatal(err, "cannot start a thread: %s", strerror(failure));
-        return KEPT_REFUSED;
+        return ENDED_REFUSED;
     }
     log_info("consuming");
     sdnotify("READY=1");
     do {
         tell_systemd(keeper);
         log_flush_old_repeats();
-    } while (!nap(keeper, watchdog_ms > 0 && watchdog_ms / 3 < TICK_MS ? watchdog_ms / 3 : TICK_MS));
-    take_signal(keeper);
+    } while (!stop_nap(keeper->signal_fd, watchdog_ms > 0 && watchdog_ms / 3 < TICK_MS ? watchdog_ms / 3 : TICK_MS));
+    stop_take(keeper->signal_fd);
     duty_stop(&keeper->duty);
     sdnotify("STOPPING=1\nSTATUS=stopping: waiting for the batch in flight");
-    return join(keeper) ? KEPT_STOPPED : KEPT_ABANDONED;
+    int64_t deadline = clock_ms() + keeper->config->shutdown_timeout;
+    return stop_join(keeper->signal_fd, keeper->thread, deadline, "consumed") ? ENDED_STOPPED : ENDED_ABANDONED;
 }
 
-static enum kept check_and_keep(struct keeper *keeper, struct error *err)
+static enum ended check_and_keep(struct keeper *keeper, struct error *err)
 {
     switch (await_database(keeper, err)) {
     case OK:
         return keep(keeper, err);
     case RETRY:
-        take_signal(keeper);
-        return KEPT_STOPPED;
+        stop_take(keeper->signal_fd);
+        return ENDED_STOPPED;
     default:
-        return KEPT_REFUSED;
+        return ENDED_REFUSED;
     }
 }
 
-enum kept keeper_run(const struct config *config, const struct keeper_hooks *hooks, struct error *err)
+enum ended keeper_run(const struct config *config, const struct keeper_hooks *hooks, struct error *err)
 {
     static struct keeper keeper; /* an abandoned thread goes on using it */
-    enum kept outcome = KEPT_REFUSED;
-    keeper = (struct keeper){.config = config, .signal_fd = open_signals()};
+    enum ended outcome = ENDED_REFUSED;
+    keeper = (struct keeper){.config = config, .signal_fd = stop_open()};
     if (keeper.signal_fd < 0) {
         error_fatal(err, "cannot take signals: %s", strerror(errno));
-        return KEPT_REFUSED;
+        return ENDED_REFUSED;
     }
     enum result result = check_settings(config, err);
     if (result == OK)
@@ -239,13 +187,13 @@ enum kept keeper_run(const struct config *config, const struct keeper_hooks *hoo
         result = hooks->open(hooks->arg, &keeper.duty, err);
         if (result == OK) {
             outcome = check_and_keep(&keeper, err);
-            if (outcome != KEPT_ABANDONED)
+            if (outcome != ENDED_ABANDONED)
                 hooks->close(hooks->arg);
         }
-        if (outcome != KEPT_ABANDONED)
+        if (outcome != ENDED_ABANDONED)
             duty_done(&keeper.duty);
     }
-    if (outcome != KEPT_ABANDONED)
+    if (outcome != ENDED_ABANDONED)
         close(keeper.signal_fd);
     return outcome;
 }

@@ -1,14 +1,10 @@
 #include "supervisor.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "backoff.h"
@@ -22,6 +18,7 @@
 #include "relay.h"
 #include "schema.h"
 #include "sdnotify.h"
+#include "stop.h"
 
 #define TICK_MS 1000
 
@@ -47,13 +44,6 @@ static void *thread_main(void *arg)
 }
 
 /* --- at the start --- */
-
-/* true: a signal came. */
-static bool nap(int signal_fd, int64_t ms)
-{
-    struct pollfd fd = {signal_fd, POLLIN, 0};
-    return poll(&fd, 1, (int)ms) > 0;
-}
 
 /* One look at the schema. RETRY: PostgreSQL is not there yet. */
 static enum result inspect(const struct config *config, int signal_fd, struct error *err)
@@ -92,13 +82,13 @@ static enum result await_schema(struct crew *crew, int signal_fd, struct error *
         enum result result = inspect(crew->config, signal_fd, err);
         if (result != RETRY)
             return result;
-        if (nap(signal_fd, 0))
+        if (stop_nap(signal_fd, 0))
             return RETRY;
         log_warning("waiting for PostgreSQL: %s", err->message);
         sdnotify("STATUS=waiting for PostgreSQL: %s", err->message);
         for (int i = 0; i < crew->n; i++)
             crew_trouble(crew, i, err->message);
-        if (nap(signal_fd, backoff_next(&backoff)))
+        if (stop_nap(signal_fd, backoff_next(&backoff)))
             return RETRY;
     }
 }
@@ -128,52 +118,6 @@ static enum result start(struct crew *crew, struct thread *threads, int *ret_sta
     return OK;
 }
 
-/* true: all ended in time, and no second signal came. */
-static bool join_all(struct thread *threads, int n, int signal_fd, int64_t timeout_ms)
-{
-    int64_t deadline = clock_ms() + timeout_ms;
-    for (int i = 0; i < n;) {
-        struct timespec at;
-        clock_gettime(CLOCK_REALTIME, &at);
-        at.tv_nsec += 50000000;
-        at.tv_sec += at.tv_nsec / 1000000000;
-        at.tv_nsec %= 1000000000;
-        if (pthread_timedjoin_np(threads[i].id, NULL, &at) == 0) {
-            i++;
-            continue;
-        }
-        struct pollfd again = {signal_fd, POLLIN, 0};
-        if (poll(&again, 1, 0) > 0) {
-            log_warning("a second signal: leaving at once; what was in flight is sent again by the next start");
-            return false;
-        }
-        if (clock_left_ms(deadline) == 0) {
-            log_warning(
-                "batches in flight did not end within OUTBOX_SHUTDOWN_TIMEOUT; they are sent again by the next start");
-            return false;
-        }
-    }
-    return true;
-}
-
-static void take_signal(int signal_fd)
-{
-    struct signalfd_siginfo info;
-    if (read(signal_fd, &info, sizeof info) == sizeof info)
-        log_info("%s: stopping", info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM");
-}
-
-static int open_signals(void)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
 /* What systemd wants to hear; the watchdog only while every worker moves. */
 static void tell_systemd(struct crew *crew)
 {
@@ -184,7 +128,7 @@ static void tell_systemd(struct crew *crew)
              metrics_sum(M_DEAD));
 }
 
-static enum supervised supervise(struct crew *crew, int signal_fd, struct error *err)
+static enum ended supervise(struct crew *crew, int signal_fd, struct error *err)
 {
     struct thread threads[CREW_MAX + 1];
     int started = 0;
@@ -196,37 +140,39 @@ static enum supervised supervise(struct crew *crew, int signal_fd, struct error 
         do {
             tell_systemd(crew);
             log_flush_old_repeats();
-        } while (!nap(signal_fd, watchdog_ms > 0 && watchdog_ms / 3 < TICK_MS ? watchdog_ms / 3 : TICK_MS));
-        take_signal(signal_fd);
+        } while (!stop_nap(signal_fd, watchdog_ms > 0 && watchdog_ms / 3 < TICK_MS ? watchdog_ms / 3 : TICK_MS));
+        stop_take(signal_fd);
     }
     crew_stop(crew);
     sdnotify("STOPPING=1\nSTATUS=stopping: waiting for batches in flight");
-    if (!join_all(threads, started, signal_fd, crew->config->shutdown_timeout))
-        return SUPERVISED_ABANDONED;
-    return result == OK ? SUPERVISED_STOPPED : SUPERVISED_REFUSED;
+    int64_t deadline = clock_ms() + crew->config->shutdown_timeout;
+    for (int i = 0; i < started; i++)
+        if (!stop_join(signal_fd, threads[i].id, deadline, "sent"))
+            return ENDED_ABANDONED;
+    return result == OK ? ENDED_STOPPED : ENDED_REFUSED;
 }
 
-static enum supervised check_and_supervise(struct crew *crew, int signal_fd, struct error *err)
+static enum ended check_and_supervise(struct crew *crew, int signal_fd, struct error *err)
 {
     switch (await_schema(crew, signal_fd, err)) {
     case OK:
         return supervise(crew, signal_fd, err);
     case RETRY:
-        take_signal(signal_fd);
-        return SUPERVISED_STOPPED;
+        stop_take(signal_fd);
+        return ENDED_STOPPED;
     default:
-        return SUPERVISED_REFUSED;
+        return ENDED_REFUSED;
     }
 }
 
-enum supervised supervisor_run(const struct config *config, const struct supervisor_hooks *hooks, struct error *err)
+enum ended supervisor_run(const struct config *config, const struct supervisor_hooks *hooks, struct error *err)
 {
     struct crew crew;
-    enum supervised outcome = SUPERVISED_REFUSED;
-    int signal_fd = open_signals();
+    enum ended outcome = ENDED_REFUSED;
+    int signal_fd = stop_open();
     if (signal_fd < 0) {
         error_fatal(err, "cannot take signals: %s", strerror(errno));
-        return SUPERVISED_REFUSED;
+        return ENDED_REFUSED;
     }
     enum result result = check_kafka_settings(config, err);
     if (result == OK)
@@ -235,10 +181,10 @@ enum supervised supervisor_run(const struct config *config, const struct supervi
         result = hooks->open(hooks->arg, &crew, err);
         if (result == OK) {
             outcome = check_and_supervise(&crew, signal_fd, err);
-            if (outcome != SUPERVISED_ABANDONED)
+            if (outcome != ENDED_ABANDONED)
                 hooks->close(hooks->arg);
         }
-        if (outcome != SUPERVISED_ABANDONED)
+        if (outcome != ENDED_ABANDONED)
             crew_done(&crew);
     }
     close(signal_fd);

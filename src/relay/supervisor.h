@@ -5,23 +5,19 @@
 #include "config.h"
 #include "crew.h"
 #include "error.h"
-
-enum supervised {
-    SUPERVISED_STOPPED,   /* every worker finished its batch */
-    SUPERVISED_ABANDONED, /* stopped, but threads still run: leave without cleaning up. Nothing is lost by it. */
-    SUPERVISED_REFUSED,   /* configuration or schema; err says what */
-};
+#include "stop.h"
 
 /* What the caller wants to run beside the workers, and above this layer. */
 struct supervisor_hooks {
     enum result (*open)(void *arg, struct crew *crew,
                         struct error *err); /* before the wait for PostgreSQL; FATAL ends the start */
-    void (*close)(void *arg); /* the crew goes: after an open that was OK, unless the outcome is SUPERVISED_ABANDONED */
+    void (*close)(void *arg); /* the crew goes: after an open that was OK, unless the outcome is ENDED_ABANDONED */
     void *arg;
 };
 
-/* On the main thread, before any other thread exists: blocks SIGTERM and SIGINT and takes them from a descriptor. */
-enum supervised supervisor_run(const struct config *config, const struct supervisor_hooks *hooks,
-                               struct error *err) CHECK_RESULT;
+/* On the main thread, before any other thread exists (stop.h). ENDED_REFUSED: err names the setting or what is wrong with the
+ * schema. */
+enum ended supervisor_run(const struct config *config, const struct supervisor_hooks *hooks,
+                          struct error *err) CHECK_RESULT;
 
 #endif
