@@ -1,49 +1,17 @@
 /* inbox: an operator looks at events that a consumer gave up, has their handler called again, or discards them. */
-#include <ctype.h>
 #include <string.h>
 
 #include "app.h"
+#include "errand.h"
 #include "graveyard.h"
 #include "log.h"
-#include "options.h"
-#include "parse.h"
-#include "pg.h"
-#include "schema.h"
 #include "str.h"
 #include "table.h"
-
-#define CONNECT_TIMEOUT_MS 15000
-#define LIST_LIMIT         50
 
 static const struct table_column columns[] = {
     {"ID", 26, 0, false}, {"GROUP", 6, 1, false}, {"AGE", 4, 0, true},    {"TOPIC", 8, 2, false},
     {"KEY", 6, 1, false}, {"TRIES", 5, 0, true},  {"ERROR", 8, 4, false},
 };
-
-static int read_filter(const struct arguments *arguments, bool list, struct dead_filter *ret)
-{
-    *ret = (struct dead_filter){
-        .group = option_value(arguments, "--group"),
-        .topic = option_value(arguments, "--topic"),
-        .key = option_value(arguments, "--key"),
-        .id = option_value(arguments, "--id"),
-        .limit = list && !option_given(arguments, "--all") ? LIST_LIMIT : 0,
-    };
-    const char *limit = option_value(arguments, "--limit"), *since = option_value(arguments, "--since");
-    if (limit != NULL && (!parse_int(limit, &ret->limit) || ret->limit < 1))
-        return app_usage("inbox", "--limit %s: a number from 1 on", limit);
-    if (since == NULL || (parse_duration(since, &ret->since_ms) && ret->since_ms > 0))
-        return EXIT_OK;
-    if (strlen(since) < 20 || !isdigit((unsigned char)since[0]) || since[10] != 'T')
-        return app_usage("inbox", "--since %s: a duration such as 2h, or a time such as 2024-05-06T07:08:09Z", since);
-    ret->since = since;
-    return EXIT_OK;
-}
-
-static bool is_filtered(const struct dead_filter *filter)
-{
-    return filter->group || filter->topic || filter->key || filter->id || filter->since || filter->since_ms;
-}
 
 /* --- list, show --- */
 
@@ -138,40 +106,28 @@ static enum result retry(struct pg *pg, const struct config *config, const struc
     return retry.failures == 0 ? OK : error_reject(err, "%lld events failed again", (long long)retry.failures);
 }
 
-static enum result change(struct pg *pg, const struct config *config, const char *action,
-                          const struct arguments *arguments, const struct dead_filter *filter, struct error *err)
+static enum result change(struct pg *pg, const struct config *config, const struct errand *errand,
+                          const struct dead_filter *filter, struct error *err)
 {
-    bool json = option_given(arguments, "--json");
     int64_t n = 0;
     enum result result;
-    if (option_given(arguments, "--dry-run")) {
+    if (errand->dry_run) {
         result = graveyard_count(pg, filter, &n, err);
         if (result == OK)
-            print_outcome(action, true, json, n, 0, 0);
+            print_outcome(errand->action, true, errand->json, n, 0, 0);
         return result;
     }
-    if (str_eq(action, "retry"))
-        return retry(pg, config, filter, json, err);
+    if (errand->retry)
+        return retry(pg, config, filter, errand->json, err);
     result = graveyard_discard(pg, filter, &n, err);
     if (result != OK)
         return result;
     log_warning("inbox discard: %lld dead events deleted", (long long)n);
-    print_outcome(action, false, json, n, n, 0);
+    print_outcome(errand->action, false, errand->json, n, n, 0);
     return OK;
 }
 
 /* --- the command --- */
-
-static enum result act(struct pg *pg, const struct config *config, const char *action,
-                       const struct arguments *arguments, struct dead_filter *filter, struct error *err)
-{
-    bool json = option_given(arguments, "--json");
-    if (str_eq(action, "list"))
-        return list(pg, filter, json, err);
-    if (str_eq(action, "show"))
-        return show(pg, filter, json, err);
-    return change(pg, config, action, arguments, filter, err);
-}
 
 /* The handler that is known here is that of one group: another group's events are not for it. */
 static enum result check_retry(const struct config *config, struct dead_filter *filter, struct error *err)
@@ -190,58 +146,43 @@ static enum result check_retry(const struct config *config, struct dead_filter *
     return OK;
 }
 
-static int run(const struct config *config, const char *action, const struct arguments *arguments,
-               struct dead_filter *filter)
+static enum result act(struct pg *pg, const struct config *config, const struct errand *errand,
+                       const struct dead_filter *filter, struct error *err)
 {
-    struct error err = {0};
-    struct pg *pg = NULL;
-    struct schema_state state;
-    const struct pg_options options = {
-        .url = config->database_url, .schema = config->schema, .connect_timeout_ms = CONNECT_TIMEOUT_MS, .stop_fd = -1};
-    enum result result = str_eq(action, "retry") ? check_retry(config, filter, &err) : OK;
-    if (result == OK)
-        result = pg_open(&options, &pg, &err);
-    if (result == OK)
-        result = schema_read(pg, &state, &err);
-    if (result == OK && state.version < 2) {
-        result = error_fatal(&err, "there is no inbox in schema %s", pg_schema(pg));
-        error_hint(&err, "run `outboxd migrate up`, or set OUTBOX_SCHEMA");
-    }
-    if (result == OK)
-        result = act(pg, config, action, arguments, filter, &err);
-    pg_close(pg);
-    return result == OK ? EXIT_OK : app_fail(result, &err);
+    if (errand->list)
+        return list(pg, filter, errand->json, err);
+    if (errand->show)
+        return show(pg, filter, errand->json, err);
+    return change(pg, config, errand, filter, err);
 }
 
 int cmd_inbox(int argc, char **argv)
 {
-    struct arguments arguments;
-    struct dead_filter filter;
-    int code = options_parse("inbox", 2, argc, argv, &arguments);
+    struct errand errand;
+    int code = errand_parse("inbox", argc, argv, &errand);
     if (code != EXIT_OK)
         return code;
-    const char *action = arguments.n_operands > 0 ? arguments.operands[0] : "list";
-    bool is_list = str_eq(action, "list"), is_show = str_eq(action, "show");
-    bool changes = str_eq(action, "retry") || str_eq(action, "discard");
-    if (!is_list && !is_show && !changes)
-        return app_usage("inbox", "no action \"%s\"", action);
-    if (!is_show && arguments.n_operands > 1)
-        return app_usage("inbox", "\"%s\" is one argument too many", arguments.operands[1]);
-    if ((code = read_filter(&arguments, is_list, &filter)) != EXIT_OK)
-        return code;
-    if (is_show && arguments.n_operands == 2)
-        filter.id = arguments.operands[1];
-    if (is_show && filter.id == NULL)
-        return app_usage("inbox", "show needs the ID of an event");
-    if (changes && !is_filtered(&filter) && !option_given(&arguments, "--all"))
-        return app_usage("inbox", "%s changes events: name them by a filter, or say --all", action);
-    if (!changes && option_given(&arguments, "--dry-run"))
-        return app_usage("inbox", "--dry-run is for retry and discard");
+    struct dead_filter filter = {
+        .group = option_value(&errand.arguments, "--group"),
+        .topic = option_value(&errand.arguments, "--topic"),
+        .key = option_value(&errand.arguments, "--key"),
+        .id = errand.id,
+        .since = errand.since,
+        .since_ms = errand.since_ms,
+        .limit = errand.limit,
+    };
 
     struct config config;
     if ((code = app_load_config(&config)) != EXIT_OK)
         return code;
-    code = run(&config, action, &arguments, &filter);
+    struct error err = {0};
+    struct pg *pg = NULL;
+    enum result result = errand.retry ? check_retry(&config, &filter, &err) : OK;
+    if (result == OK)
+        result = errand_open(&config, 2, "inbox", &pg, &err);
+    if (result == OK)
+        result = act(pg, &config, &errand, &filter, &err);
+    pg_close(pg);
     config_done(&config);
-    return code;
+    return result == OK ? EXIT_OK : app_fail(result, &err);
 }

@@ -136,6 +136,12 @@ int options_parse(const char *command, int max_operands, int argc, char **argv, 
     return EXIT_OK;
 }
 
+bool option_known(const struct arguments *arguments, const char *name)
+{
+    size_t index;
+    return find(arguments->command, name, strlen(name), &index) != NULL;
+}
+
 const char *option_value(const struct arguments *arguments, const char *name)
 {
     size_t index;

@@ -29,6 +29,7 @@ struct arguments {
  * after telling why: unknown, given twice, no value, not one of the choices (letter case does not matter there). */
 int options_parse(const char *command, int max_operands, int argc, char **argv, struct arguments *ret);
 
+bool option_known(const struct arguments *arguments, const char *name);        /* does the command have it? */
 const char *option_value(const struct arguments *arguments, const char *name); /* NULL: not given; a switch: "" */
 bool option_given(const struct arguments *arguments, const char *name);
 
