@@ -26,7 +26,7 @@ struct janitor {
     bool swept_once;
     int64_t next_sweep;
     int64_t next_figures;
-    int64_t next_tidy;
+    int64_t next_chores; /* between the batches of a purge */
     int64_t next_purge;
     struct purge purge;
     int64_t purged[PURGE_TABLES]; /* counted */
@@ -107,6 +107,20 @@ static enum result tidy(struct janitor *janitor, struct error *err)
     return result;
 }
 
+/* What cannot wait for the end of a purge, which may take many minutes. */
+static enum result chores(struct janitor *janitor, struct error *err)
+{
+    enum result result = count(janitor, err);
+    if (result == OK)
+        result = tidy(janitor, err);
+    if (result != OK || clock_ms() < janitor->next_sweep)
+        return result;
+    result = sweep(janitor, err);
+    if (result == OK)
+        janitor->next_sweep = clock_ms() + SWEEP_MS;
+    return result;
+}
+
 /* Between the batches of a purge: the other chores, and a pause as long as the batch was, so that the purge never takes more than
  * half of one connection. */
 static bool between_batches(void *arg)
@@ -121,10 +135,10 @@ static bool between_batches(void *arg)
     nap(janitor, janitor->purge.last_ms);
     if (crew_stopping(janitor->crew))
         return false;
-    if (clock_ms() < janitor->next_tidy)
+    if (clock_ms() < janitor->next_chores)
         return true;
-    janitor->next_tidy = clock_ms() + ROUND_MS;
-    return count(janitor, &janitor->err) == OK && tidy(janitor, &janitor->err) == OK;
+    janitor->next_chores = clock_ms() + ROUND_MS;
+    return chores(janitor, &janitor->err) == OK;
 }
 
 static enum result purge(struct janitor *janitor, struct error *err)
@@ -152,14 +166,7 @@ static enum result round_of(struct janitor *janitor, struct error *err)
         result = pg_open(&options, &janitor->pg, err);
     }
     if (result == OK)
-        result = count(janitor, err);
-    if (result == OK)
-        result = tidy(janitor, err);
-    if (result == OK && clock_ms() >= janitor->next_sweep) {
-        result = sweep(janitor, err);
-        if (result == OK)
-            janitor->next_sweep = clock_ms() + SWEEP_MS;
-    }
+        result = chores(janitor, err);
     if (result == OK && clock_ms() >= janitor->next_purge) {
         result = purge(janitor, err);
         janitor->next_purge = clock_ms() + janitor->config->purge_interval;
