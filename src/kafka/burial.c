@@ -7,10 +7,9 @@
 #include <librdkafka/rdkafka.h>
 
 #include "log.h"
+#include "settings.h"
 #include "str.h"
 #include "verdicts.h"
-
-#define BURIAL_TIMEOUT "5000" /* ms */
 
 struct burial {
     rd_kafka_t *rk;
@@ -31,12 +30,6 @@ static void reported(rd_kafka_t *rk, const rd_kafka_message_t *message, void *op
         *report = (struct report){true, message->err};
 }
 
-static void log_line(const rd_kafka_t *rk, int level, const char *facility, const char *text)
-{
-    (void)rk;
-    log_debug("librdkafka %d %s: %s", level, facility, text);
-}
-
 /* Errors come with the report of the message; without this librdkafka would print them. */
 static void complained(rd_kafka_t *rk, int code, const char *reason, void *opaque)
 {
@@ -45,40 +38,39 @@ static void complained(rd_kafka_t *rk, int code, const char *reason, void *opaqu
     log_debug("librdkafka, dead topic: %d %s", code, reason);
 }
 
+static const struct setting defaults[] = {
+    {"client.id", "outboxd"},
+    {"linger.ms", "0"},
+    {"enable.idempotence", "true"},
+    {"partitioner", "murmur2_random"},
+    {"reconnect.backoff.max.ms", "1000"},
+    {"topic.metadata.propagation.max.ms", "3000"},
+    {NULL, NULL},
+};
+
+/* Every report comes in time, so that nothing of a caller's is borrowed for longer; what could be read can be sent. */
+static const struct setting promises[] = {
+    {"message.timeout.ms", "5000"},
+    {"message.max.bytes", "1000000000"},
+    {NULL, NULL},
+};
+
 enum result burial_new(const struct config *config, struct burial **ret, struct error *err)
 {
-    static const char *const ours[][2] = {
-        {"client.id", "outboxd"},
-        {"linger.ms", "0"},
-        {"enable.idempotence", "true"},
-        {"partitioner", "murmur2_random"},
-        {"reconnect.backoff.max.ms", "1000"},
-        {"topic.metadata.propagation.max.ms", "3000"},
-    };
-    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    _cleanup_(settings_free) rd_kafka_conf_t *conf = NULL;
     char text[512];
-    enum result result = OK;
+    enum result result = settings_begin(config, defaults, &conf, err);
 
-    for (size_t i = 0; i < ARRAY_LEN(ours); i++)
-        rd_kafka_conf_set(conf, ours[i][0], ours[i][1], text, sizeof text);
-    for (size_t i = 0; i < config->n_kafka && result == OK; i++) {
-        const struct kafka_property *property = &config->kafka[i];
-        if (rd_kafka_conf_set(conf, property->name, property->value, text, sizeof text) != RD_KAFKA_CONF_OK) {
-            _cleanup_(str_free) char *setting = config_kafka_setting(property->name);
-            result = error_fatal(err, "%s: librdkafka does not take this value", setting);
-        }
-    }
-    /* Every report comes in this time, so that nothing of a caller's is borrowed for longer. */
-    rd_kafka_conf_set(conf, "message.timeout.ms", BURIAL_TIMEOUT, text, sizeof text);
-    rd_kafka_conf_set(conf, "message.max.bytes", "1000000000", text, sizeof text); /* what could be read can be sent */
+    if (result == OK)
+        result = settings_apply(conf, promises, err);
+    if (result != OK)
+        return result;
     rd_kafka_conf_set_dr_msg_cb(conf, reported);
     rd_kafka_conf_set_error_cb(conf, complained);
-    rd_kafka_conf_set_log_cb(conf, log_line);
-    rd_kafka_t *rk = result == OK ? rd_kafka_new(RD_KAFKA_PRODUCER, conf, text, sizeof text) : NULL;
-    if (rk == NULL) {
-        rd_kafka_conf_destroy(conf);
-        return result == OK ? error_fatal(err, "the OUTBOX_KAFKA_ settings do not fit together: %s", text) : result;
-    }
+    rd_kafka_t *rk = rd_kafka_new(RD_KAFKA_PRODUCER, conf, text, sizeof text);
+    if (rk == NULL)
+        return error_fatal(err, "the OUTBOX_KAFKA_ settings do not fit together: %s", text);
+    conf = NULL; /* librdkafka's now */
     *ret = mem_alloc(sizeof **ret);
     **ret = (struct burial){rk, config->consumer_dead_topic};
     return OK;

@@ -12,6 +12,7 @@
 #include "log.h"
 #include "retention.h"
 #include "route.h"
+#include "settings.h"
 #include "str.h"
 
 #define QUIET_MS      5000
@@ -28,10 +29,6 @@ struct consumer {
     bool doubt;         /* a broker's connection failed since */
     char away[512], last[512];
     bool commit_failed;
-};
-
-struct setting {
-    const char *name, *value;
 };
 
 /* Defaults of ours, which the user's settings replace. */
@@ -113,62 +110,22 @@ static void committed(rd_kafka_t *rk, rd_kafka_resp_err_t code, rd_kafka_topic_p
     }
 }
 
-/* librdkafka's own lines are for people who debug librdkafka. Any thread of librdkafka. */
-static void log_line(const rd_kafka_t *rk, int level, const char *facility, const char *text)
-{
-    (void)rk;
-    log_debug("librdkafka %d %s: %s", level, facility, text);
-}
-
 /* --- making and ending --- */
-
-static enum result apply(rd_kafka_conf_t *conf, const struct setting *settings, struct error *err)
-{
-    char text[512];
-    for (; settings->name; settings++)
-        if (rd_kafka_conf_set(conf, settings->name, settings->value, text, sizeof text) != RD_KAFKA_CONF_OK)
-            return error_fatal(err, "this librdkafka (%s) cannot do what outboxd needs: %s", rd_kafka_version_str(),
-                               text);
-    return OK;
-}
-
-/* Producer properties are taken here and ignored by a consumer: one set of settings serves both. */
-static enum result apply_user(rd_kafka_conf_t *conf, const struct config *config, struct error *err)
-{
-    char text[512];
-    for (size_t i = 0; i < config->n_kafka; i++) {
-        const struct kafka_property *property = &config->kafka[i];
-        if (rd_kafka_conf_set(conf, property->name, property->value, text, sizeof text) == RD_KAFKA_CONF_OK)
-            continue;
-        _cleanup_(str_free) char *setting = config_kafka_setting(property->name);
-        /* librdkafka quotes the value in its text. */
-        return error_fatal(err, "%s: %s", setting,
-                           config_kafka_secret(property->name) ? "librdkafka does not take this value" : text);
-    }
-    return OK;
-}
-
-static void free_conf(rd_kafka_conf_t **conf)
-{
-    if (*conf)
-        rd_kafka_conf_destroy(*conf);
-}
 
 static enum result make_conf(const struct config *config, struct consumer *consumer, rd_kafka_conf_t **ret,
                              struct error *err)
 {
-    _cleanup_(free_conf) rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    _cleanup_(settings_free) rd_kafka_conf_t *conf = NULL;
     const struct setting group[] = {{"group.id", config->consumer_group}, {NULL, NULL}};
-    enum result result;
+    enum result result = settings_begin(config, defaults, &conf, err);
 
-    if ((result = apply(conf, defaults, err)) != OK || (result = apply_user(conf, config, err)) != OK ||
-        (result = apply(conf, promises, err)) != OK || (result = apply(conf, group, err)) != OK)
+    if (result != OK || (result = settings_apply(conf, promises, err)) != OK ||
+        (result = settings_apply(conf, group, err)) != OK)
         return result;
     rd_kafka_conf_set_opaque(conf, consumer);
     rd_kafka_conf_set_rebalance_cb(conf, rebalanced);
     rd_kafka_conf_set_offset_commit_cb(conf, committed);
     rd_kafka_conf_set_error_cb(conf, complained);
-    rd_kafka_conf_set_log_cb(conf, log_line);
     *ret = TAKE(conf);
     return OK;
 }
@@ -190,7 +147,7 @@ enum result consumer_new(const struct config *config, const struct consumer_even
                          struct error *err)
 {
     static const uint64_t one = 1; /* what an eventfd takes */
-    _cleanup_(free_conf) rd_kafka_conf_t *conf = NULL;
+    _cleanup_(settings_free) rd_kafka_conf_t *conf = NULL;
     char text[512];
     struct consumer *consumer = mem_alloc(sizeof *consumer);
 

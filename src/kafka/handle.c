@@ -5,13 +5,9 @@
 #include <string.h>
 
 #include "clock.h"
-#include "log.h"
+#include "settings.h"
 #include "str.h"
 #include "verdicts.h"
-
-struct setting {
-    const char *name, *value;
-};
 
 /* Defaults of ours, which the user's settings replace. */
 static const struct setting defaults[] = {
@@ -64,48 +60,6 @@ static void note_error(struct outage *outage, rd_kafka_resp_err_t code, const ch
     outage->refused |= refused;
 }
 
-/* librdkafka's own lines are for people who debug librdkafka; what matters comes as an error event.
- * Any thread of librdkafka. */
-static void log_line(const rd_kafka_t *rk, int level, const char *facility, const char *text)
-{
-    (void)rk;
-    log_debug("librdkafka %d %s: %s", level, facility, text);
-}
-
-static enum result refuse_setting(const char *property, const char *text, struct error *err)
-{
-    _cleanup_(str_free) char *setting = config_kafka_setting(property);
-
-    /* librdkafka quotes the value in its text. */
-    if (config_kafka_secret(property))
-        return error_fatal(err, "%s: librdkafka does not take this value", setting);
-    return error_fatal(err, "%s: %s", setting, text);
-}
-
-static enum result apply(rd_kafka_conf_t *conf, const struct setting *settings, struct error *err)
-{
-    char text[512];
-
-    for (; settings->name; settings++)
-        if (rd_kafka_conf_set(conf, settings->name, settings->value, text, sizeof(text)) != RD_KAFKA_CONF_OK)
-            return error_fatal(err, "this librdkafka (%s) cannot do what outboxd needs: %s", rd_kafka_version_str(),
-                               text);
-    return OK;
-}
-
-/* Consumer properties are taken here and ignored by a producer: one set of settings serves both. */
-static enum result apply_user(rd_kafka_conf_t *conf, const struct config *config, struct error *err)
-{
-    char text[512];
-
-    for (size_t i = 0; i < config->n_kafka; i++) {
-        const struct kafka_property *property = &config->kafka[i];
-        if (rd_kafka_conf_set(conf, property->name, property->value, text, sizeof(text)) != RD_KAFKA_CONF_OK)
-            return refuse_setting(property->name, text, err);
-    }
-    return OK;
-}
-
 static int64_t get_number(rd_kafka_conf_t *conf, const char *name, int64_t otherwise)
 {
     char value[64];
@@ -114,12 +68,6 @@ static int64_t get_number(rd_kafka_conf_t *conf, const char *name, int64_t other
     if (rd_kafka_conf_get(conf, name, value, &len) != RD_KAFKA_CONF_OK)
         return otherwise;
     return strtoll(value, NULL, 10);
-}
-
-static void free_conf(rd_kafka_conf_t **conf)
-{
-    if (*conf)
-        rd_kafka_conf_destroy(*conf);
 }
 
 /* The handle is used up: librdkafka says so itself, or with `code`, a report's that no other message can get over. */
@@ -165,22 +113,21 @@ static void serve_error(rd_kafka_t *rk, int code, const char *reason, void *opaq
 static enum result make_conf(const struct config *config, struct handle *handle, rd_kafka_conf_t **ret,
                              struct error *err)
 {
-    _cleanup_(free_conf) rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    enum result result;
+    _cleanup_(settings_free) rd_kafka_conf_t *conf = NULL;
+    enum result result = settings_begin(config, defaults, &conf, err);
 
-    if ((result = apply(conf, defaults, err)) != OK || (result = apply_user(conf, config, err)) != OK)
+    if (result != OK)
         return result;
     handle->max_bytes = (size_t)get_number(conf, "message.max.bytes", 1000000);
     handle->batch_bytes = (size_t)get_number(conf, "batch.size", (int64_t)handle->max_bytes);
     handle->refresh_ms = get_number(conf, "topic.metadata.refresh.interval.ms", 300000);
     if (handle->batch_bytes > handle->max_bytes)
         handle->batch_bytes = handle->max_bytes;
-    if ((result = apply(conf, promises, err)) != OK)
+    if ((result = settings_apply(conf, promises, err)) != OK)
         return result;
     rd_kafka_conf_set_opaque(conf, handle);
     rd_kafka_conf_set_dr_msg_cb(conf, serve_report);
     rd_kafka_conf_set_error_cb(conf, serve_error);
-    rd_kafka_conf_set_log_cb(conf, log_line);
     *ret = TAKE(conf);
     return OK;
 }
@@ -189,7 +136,7 @@ enum result handle_new(const struct config *config, int fd, struct outage *outag
                        struct error *err)
 {
     static const uint64_t one = 1; /* what an eventfd takes */
-    _cleanup_(free_conf) rd_kafka_conf_t *conf = NULL;
+    _cleanup_(settings_free) rd_kafka_conf_t *conf = NULL;
     char text[512];
 
     struct handle *handle = mem_alloc(sizeof(*handle));

@@ -12,6 +12,7 @@
 #include "publisher.h"
 #include "retention.h"
 #include "route.h"
+#include "settings.h"
 #include "str.h"
 
 #define SLICE_MS     200
@@ -62,50 +63,22 @@ static void note_error(rd_kafka_t *rk, int code, const char *reason, void *opaqu
     snprintf(inspection->trouble, sizeof(inspection->trouble), "%s", reason);
 }
 
-static void ignore_line(const rd_kafka_t *rk, int level, const char *facility, const char *text)
-{
-    (void)rk, (void)level, (void)facility, (void)text;
-}
-
-static enum result refuse(const char *property, const char *text, struct error *err)
-{
-    _cleanup_(str_free) char *setting = config_kafka_setting(property);
-    /* librdkafka quotes the value in its text. */
-    return config_kafka_secret(property) ? error_fatal(err, "%s: librdkafka does not take this value", setting)
-                                         : error_fatal(err, "%s: %s", setting, text);
-}
-
-static enum result apply(const struct config *config, rd_kafka_conf_t *conf, struct error *err)
-{
-    char text[512];
-
-    for (size_t i = 0; i < config->n_kafka; i++)
-        if (rd_kafka_conf_set(conf, config->kafka[i].name, config->kafka[i].value, text, sizeof(text)) !=
-            RD_KAFKA_CONF_OK)
-            return refuse(config->kafka[i].name, text, err);
-    return OK;
-}
-
 enum result inspect_settings(const struct config *config, struct error *err)
 {
-    rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    enum result result = apply(config, conf, err);
+    _cleanup_(settings_free) rd_kafka_conf_t *conf = NULL;
 
-    rd_kafka_conf_destroy(conf);
-    return result;
+    return settings_begin(config, NULL, &conf, err);
 }
 
 static enum result connect_client(struct inspection *inspection, struct error *err)
 {
     char text[512], value[64];
     size_t len = sizeof(value);
-    rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    enum result result = apply(inspection->config, conf, err);
+    _cleanup_(settings_free) rd_kafka_conf_t *conf = NULL;
+    enum result result = settings_begin(inspection->config, NULL, &conf, err);
 
-    if (result != OK) {
-        rd_kafka_conf_destroy(conf);
+    if (result != OK)
         return result;
-    }
     inspection->producer_max = 1000000;
     if (rd_kafka_conf_get(conf, "message.max.bytes", value, &len) == RD_KAFKA_CONF_OK)
         inspection->producer_max = strtol(value, NULL, 10);
@@ -113,13 +86,11 @@ static enum result connect_client(struct inspection *inspection, struct error *e
     rd_kafka_conf_set(conf, "group.id", "outboxd-check", NULL, 0);
     rd_kafka_conf_set(conf, "reconnect.backoff.max.ms", "500", NULL, 0);
     rd_kafka_conf_set_error_cb(conf, note_error);
-    rd_kafka_conf_set_log_cb(conf, ignore_line);
     rd_kafka_conf_set_opaque(conf, inspection);
     inspection->rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, text, sizeof(text));
-    if (inspection->rk == NULL) {
-        rd_kafka_conf_destroy(conf);
+    if (inspection->rk == NULL)
         return error_fatal(err, "the OUTBOX_KAFKA_ settings do not fit together: %s", text);
-    }
+    conf = NULL; /* librdkafka's now */
     return OK;
 }
 
@@ -192,21 +163,19 @@ static void check_idempotence(struct inspection *inspection)
 {
     char text[512];
     bool assigned = false;
-    rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    const struct config *config = inspection->config;
-    for (size_t i = 0; i < config->n_kafka; i++)
-        rd_kafka_conf_set(conf, config->kafka[i].name, config->kafka[i].value, text, sizeof(text));
+    struct error ignored = {0}; /* the settings were taken before */
+    _cleanup_(settings_free) rd_kafka_conf_t *conf = NULL;
+    if (settings_begin(inspection->config, NULL, &conf, &ignored) != OK)
+        return;
     rd_kafka_conf_set(conf, "enable.idempotence", "true", text, sizeof(text));
     rd_kafka_conf_set(conf, "client.id", "outboxd-check", text, sizeof(text));
     rd_kafka_conf_set(conf, "statistics.interval.ms", "50", text, sizeof(text));
     rd_kafka_conf_set_stats_cb(conf, note_assigned);
     rd_kafka_conf_set_opaque(conf, &assigned);
-    rd_kafka_conf_set_log_cb(conf, ignore_line);
     rd_kafka_t *producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, text, sizeof(text));
-    if (producer == NULL) {
-        rd_kafka_conf_destroy(conf);
+    if (producer == NULL)
         return;
-    }
+    conf = NULL; /* librdkafka's now */
     rd_kafka_resp_err_t fatal = 0;
     for (int64_t end = clock_ms() + 1500; !fatal && !assigned && clock_ms() < end;) {
         rd_kafka_poll(producer, 50);
