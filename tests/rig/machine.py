@@ -10,9 +10,13 @@ from pathlib import Path
 
 from . import process
 
+UNSHARE = ["unshare", "--fork", "--pid", "--mount", "--cgroup", "--uts", "--ipc", "--propagation", "unchanged", "--kill-child"]
+
 BOOT = r"""
 set -eu
 root=$1
+# Nothing that is mounted here is to be seen outside. Said at the root of the namespace, for in a chroot / is no mount.
+nsenter --mount=/proc/self/ns/mnt mount --make-rprivate /
 mount -t tmpfs -o size=512m tmpfs "$root"
 mkdir "$root/upper" "$root/work" "$root/new"
 mount -t overlay -o "lowerdir=/,upperdir=$root/upper,workdir=$root/work" overlay "$root/new"
@@ -41,13 +45,13 @@ Wants=systemd-journald.service
 After=systemd-journald.service
 AllowIsolate=yes
 UNIT
-cd "$new"
-mkdir -p old
-pivot_root . old
-umount -l old
+cat >"$new/run/start" <<INSIDE
 mount --make-rshared /
 exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin container=outboxd-test /lib/systemd/systemd --system --unit=test.target \
     --log-target=journal --show-status=no --log-level=info </dev/null
+INSIDE
+# Over the root of the namespace, as an initramfs does it: for the kernel we would else be in a chroot, where units get no users.
+exec nsenter --mount=/proc/self/ns/mnt --wd="$new" sh -c 'mount --move . / && exec chroot . sh /run/start'
 """
 
 
@@ -65,13 +69,11 @@ class Machine:
             return "needs root"
         if not Path("/lib/systemd/systemd").exists():
             return "systemd is not installed"
-        probe = subprocess.run(["unshare", "--fork", "--pid", "--mount", "--cgroup", "--uts", "--ipc", "true"], capture_output=True, text=True)
+        probe = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True)
         return f"no namespaces here: {probe.stderr.strip()}" if probe.returncode else None
 
     def boot(self):
-        self.server = process.Server(
-            ["unshare", "--fork", "--pid", "--mount", "--cgroup", "--uts", "--ipc", "--propagation", "private", "--kill-child",
-             "bash", "-c", BOOT, "boot", self.folder], self.log)
+        self.server = process.Server([*UNSHARE, "bash", "-c", BOOT, "boot", self.folder], self.log)
         process.wait_until(self._booted, lambda: f"systemd is up; its log:\n{self.server.tail(60)}", 60)
         return self
 
