@@ -90,7 +90,7 @@ size_t str_distance(const char *a, const char *b)
     return distance;
 }
 
-static void reserve(struct strbuf *buf, size_t extra)
+void strbuf_reserve(struct strbuf *buf, size_t extra)
 {
     size_t need = buf->len + extra + 1;
 
@@ -105,7 +105,7 @@ static void reserve(struct strbuf *buf, size_t extra)
 
 void strbuf_addn(struct strbuf *buf, const void *s, size_t n)
 {
-    reserve(buf, n);
+    strbuf_reserve(buf, n);
     if (n)
         memcpy(buf->data + buf->len, s, n);
     buf->len += n;
@@ -119,12 +119,14 @@ void strbuf_add(struct strbuf *buf, const char *s)
 
 char *str_digits(char *out, uint64_t number, int width)
 {
-    char digits[24], *at = digits + sizeof(digits);
+    int n = 1;
 
-    for (; number || width > 0; number /= 10, width--)
-        *--at = (char)('0' + number % 10);
-    size_t n = (size_t)(digits + sizeof(digits) - at);
-    memcpy(out, at, n);
+    for (uint64_t limit = 10; n < 20 && number >= limit; limit *= 10)
+        n++;
+    if (n < width)
+        n = width;
+    for (int i = n; i > 0; number /= 10)
+        out[--i] = (char)('0' + number % 10);
     return out + n;
 }
 
@@ -143,10 +145,10 @@ void strbuf_addv(struct strbuf *buf, const char *format, va_list args)
     va_list again;
 
     va_copy(again, args);
-    reserve(buf, 64);
+    strbuf_reserve(buf, 64);
     int n = vsnprintf(buf->data + buf->len, buf->cap - buf->len, format, args);
     if (n > 0 && (size_t)n >= buf->cap - buf->len) {
-        reserve(buf, (size_t)n);
+        strbuf_reserve(buf, (size_t)n);
         vsnprintf(buf->data + buf->len, buf->cap - buf->len, format, again);
     }
     if (n > 0)

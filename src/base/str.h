@@ -40,6 +40,7 @@ struct strbuf {
     size_t len, cap;
 };
 
+void strbuf_reserve(struct strbuf *buf, size_t extra); /* room for so many bytes more, in one step */
 void strbuf_add(struct strbuf *buf, const char *s);
 void strbuf_addn(struct strbuf *buf, const void *s, size_t n);
 void strbuf_add_int(struct strbuf *buf, int64_t number); /* where printf would be what costs most */

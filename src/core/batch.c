@@ -126,7 +126,7 @@ static void block_streams(struct stream_set *set, const struct event *event, enu
     for (size_t i = 0; i < event->route.n; i++) {
         if (set->n * 2 >= set->cap)
             grow_set(set);
-        const char *topic = event->route.topics[i];
+        const char *topic = route_topic(&event->route, i);
         uint64_t hash = hash_stream(topic, event->key);
         struct stream *stream = find_stream(set, topic, event->key, hash);
         if (!stream->topic) {
@@ -144,7 +144,7 @@ static enum verdict effect_on(const struct stream_set *set, const struct event *
     enum verdict effect = VERDICT_NONE;
 
     for (size_t i = 0; set->n && i < event->route.n; i++) {
-        const char *topic = event->route.topics[i];
+        const char *topic = route_topic(&event->route, i);
         struct stream *stream = find_stream(set, topic, event->key, hash_stream(topic, event->key));
         if (stream->topic && stream->effect > effect)
             effect = stream->effect;

@@ -61,7 +61,7 @@ const char *check_topics(const char *text)
     if (route.n > ROUTE_MAX)
         fault = "the list names more than 1000 topics";
     for (size_t i = 0; !fault && i < route.n; i++)
-        fault = route_topic_fault(route.topics[i]);
+        fault = route_topic_fault(route_topic(&route, i));
     route_done(&route);
     return fault;
 }

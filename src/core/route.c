@@ -26,7 +26,7 @@ static char *alloc_topics(struct route *route, size_t n_max, const char *text, s
 static bool contains(const struct route *route, const char *topic)
 {
     for (size_t i = 0; i < route->n; i++)
-        if (str_eq(route->topics[i], topic))
+        if (str_eq(route_topic(route, i), topic))
             return true;
     return false;
 }
@@ -94,8 +94,7 @@ void route_init(struct route *route, const char *topic, const char *routing_key)
     if (routing_key) {
         split_list(route, routing_key);
     } else {
-        char *copy = alloc_topics(route, 1, topic, strlen(topic));
-        route->topics[0] = copy;
+        route->single = topic;
         route->n = 1;
     }
 }
@@ -109,7 +108,7 @@ void route_done(struct route *route)
 bool route_overlaps(const struct route *a, const struct route *b)
 {
     for (size_t i = 0; i < a->n; i++)
-        if (contains(b, a->topics[i]))
+        if (contains(b, route_topic(a, i)))
             return true;
     return false;
 }

@@ -10,10 +10,17 @@
 #define ROUTE_MAX 1000 /* topics of one event; one that names more is not sent to any */
 
 struct route {
-    char **topics; /* owned, with the texts in one allocation */
+    const char *single; /* borrowed: the topic of an event without a list */
+    char **topics;      /* owned, with the texts in one allocation: those of a list */
     size_t n;
 };
 
+static inline const char *route_topic(const struct route *route, size_t i)
+{
+    return route->topics ? route->topics[i] : route->single;
+}
+
+/* `topic` must live as long as the route. */
 void route_init(struct route *route, const char *topic, const char *routing_key);
 void route_done(struct route *route);
 bool route_overlaps(const struct route *a, const struct route *b);

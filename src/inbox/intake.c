@@ -80,13 +80,13 @@ static void compare_retention(struct intake *intake)
     format_duration(intake->config->inbox_retention, ours);
     route_init(&topics, "", intake->config->consumer_topics);
     for (size_t i = 0; i < topics.n && !duty_stopping(intake->duty); i++) {
-        int64_t ms = consumer_retention(intake->consumer, topics.topics[i], RETENTION_TIMEOUT_MS);
+        int64_t ms = consumer_retention(intake->consumer, route_topic(&topics, i), RETENTION_TIMEOUT_MS);
         if (ms < intake->config->inbox_retention)
             continue;
         if (ms != MS_FOREVER)
             format_duration(ms, theirs);
         log_topic(
-            LOG_LEVEL_WARNING, topics.topics[i],
+            LOG_LEVEL_WARNING, route_topic(&topics, i),
             "OUTBOX_INBOX_RETENTION (%s) is not longer than the topic keeps events (%s): a replay of older ones would "
             "take effect again",
             ours, ms == MS_FOREVER ? "for ever" : theirs);

@@ -136,7 +136,7 @@ enum result consumer_join(struct consumer *consumer, const struct config *config
     route_init(&topics, "", config->consumer_topics);
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new((int)topics.n);
     for (size_t i = 0; i < topics.n; i++)
-        rd_kafka_topic_partition_list_add(list, topics.topics[i], RD_KAFKA_PARTITION_UA);
+        rd_kafka_topic_partition_list_add(list, route_topic(&topics, i), RD_KAFKA_PARTITION_UA);
     rd_kafka_resp_err_t code = rd_kafka_subscribe(consumer->rk, list);
     rd_kafka_topic_partition_list_destroy(list);
     route_done(&topics);

@@ -380,7 +380,7 @@ static void check_retention(struct inspection *inspection)
     format_duration(kept, ours);
     route_init(&topics, "", inspection->config->consumer_topics);
     for (size_t i = 0; i < topics.n && clock_left_ms(inspection->deadline) > 0; i++) {
-        int64_t ms = retention_of(inspection->rk, topics.topics[i], RETENTION_MS);
+        int64_t ms = retention_of(inspection->rk, route_topic(&topics, i), RETENTION_MS);
         if (ms < kept)
             continue;
         if (ms != MS_FOREVER)
@@ -388,7 +388,7 @@ static void check_retention(struct inspection *inspection)
         struct finding *finding = finding_add(inspection->findings, FINDING_WARNING, "retention",
                                               "a replay of an event whose mark has expired takes effect again",
                                               "topic %s keeps events for %s, OUTBOX_INBOX_RETENTION is %s",
-                                              topics.topics[i], ms == MS_FOREVER ? "ever" : theirs, ours);
+                                              route_topic(&topics, i), ms == MS_FOREVER ? "ever" : theirs, ours);
         if (ms == MS_FOREVER)
             finding_remedy(finding, "replay nothing older than %s, or a longer OUTBOX_INBOX_RETENTION", ours);
         else

@@ -211,9 +211,9 @@ static bool is_bad(struct event *event)
     if (event->route.n > ROUTE_MAX)
         event_judge(event, VERDICT_DEAD, "routing_key names more than %d topics", ROUTE_MAX);
     for (size_t i = 0; i < event->route.n; i++) {
-        const char *fault = route_topic_fault(event->route.topics[i]);
+        const char *fault = route_topic_fault(route_topic(&event->route, i));
         if (fault)
-            event_judge(event, VERDICT_DEAD, "Kafka takes no topic named \"%s\": %s", event->route.topics[i], fault);
+            event_judge(event, VERDICT_DEAD, "Kafka takes no topic named \"%s\": %s", route_topic(&event->route, i), fault);
     }
     return event->verdict == VERDICT_DEAD;
 }
@@ -223,7 +223,7 @@ static bool is_bad(struct event *event)
 static bool are_topics_ready(struct publisher *publisher, struct handle *handle, struct event *event, int64_t deadline)
 {
     for (size_t i = 0; i < event->route.n; i++) {
-        const char *name = event->route.topics[i];
+        const char *name = route_topic(&event->route, i);
         struct topic *topic = topics_get(&publisher->topics, name);
         if (topic->limit != NO_LIMIT)
             topic_refresh_limit(topic, handle, deadline);
@@ -264,7 +264,7 @@ static bool prepare(struct publisher *publisher, struct handle *handle, struct e
         return event->verdict == VERDICT_PARK;
     } else {
         for (size_t i = 0; i < event->route.n; i++)
-            add_message(publisher, event, event->route.topics[i], false);
+            add_message(publisher, event, route_topic(&event->route, i), false);
     }
     return true;
 }

@@ -61,13 +61,13 @@ bool streams_has(const struct streams *streams, const char *topic, struct slice 
 void streams_add_event(struct streams *streams, const struct event *event)
 {
     for (size_t i = 0; i < event->route.n; i++)
-        streams_add(streams, event->route.topics[i], event->key);
+        streams_add(streams, route_topic(&event->route, i), event->key);
 }
 
 bool streams_touch_event(const struct streams *streams, const struct event *event)
 {
     for (size_t i = 0; streams->n && i < event->route.n; i++)
-        if (streams_has(streams, event->route.topics[i], event->key))
+        if (streams_has(streams, route_topic(&event->route, i), event->key))
             return true;
     return false;
 }

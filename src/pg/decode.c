@@ -5,9 +5,10 @@
 
 static struct slice text(const struct rows *rows, int row, int column)
 {
-    if (rows_null(rows, row, column))
+    size_t len = rows_len(rows, row, column);
+    if (len == 0 && rows_null(rows, row, column))
         return (struct slice){NULL, 0};
-    return (struct slice){rows_text(rows, row, column), rows_len(rows, row, column)};
+    return (struct slice){rows_text(rows, row, column), len};
 }
 
 /* Binary jsonb: a version byte, then the text. */

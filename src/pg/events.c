@@ -217,7 +217,7 @@ static enum result release(struct pg *pg, const struct events_change *change, in
         route_init(&route, rows_text(gone, i, 0), rows_null(gone, i, 1) ? NULL : rows_text(gone, i, 1));
         for (size_t t = 0; t < route.n; t++) {
             pg_array_int(&lanes, lane);
-            pg_array_text(&topics, route.topics[t]);
+            pg_array_text(&topics, route_topic(&route, t));
             pg_array_text(&keys, rows_text(gone, i, 2));
         }
         route_done(&route);

@@ -112,7 +112,8 @@ static void columns_done(struct columns *columns)
 }
 
 struct work {
-    struct columns sent, others, park, keep, probed, release;
+    struct strbuf sent; /* ctids */
+    struct columns others, park, keep, probed, release;
     int64_t first_sent, last_sent; /* seqs */
     const char *kept;              /* the topic that went into `keep` last */
 };
@@ -142,12 +143,11 @@ static void add_park(struct columns *columns, const struct event *event)
 
 static void add_sent(struct work *work, const struct event *event)
 {
-    pg_array_tid(&work->sent.c[0], event->block, event->offset);
-    if (work->sent.n == 0 || event->seq < work->first_sent)
+    pg_tids_add(&work->sent, event->block, event->offset);
+    if (event->seq < work->first_sent)
         work->first_sent = event->seq;
-    if (work->sent.n == 0 || event->seq > work->last_sent)
+    if (event->seq > work->last_sent)
         work->last_sent = event->seq;
-    work->sent.n++;
 }
 
 static void add_keep(struct work *work, const char *topic)
@@ -178,7 +178,7 @@ static int64_t next_probe_ms(const struct parked_topic *parked)
 static void add_probed(struct columns *columns, const struct claim *claim, const struct event *event)
 {
     for (size_t t = 0; t < event->route.n; t++) {
-        const char *topic = event->route.topics[t];
+        const char *topic = route_topic(&event->route, t);
         const struct parked_topic *parked = claim_parked(claim, topic);
         if (parked == NULL || parked->draining)
             continue;
@@ -201,7 +201,7 @@ static void add_release(struct work *work, const struct claim *claim, const stru
 {
     struct columns *columns = &work->release;
     for (size_t t = 0; t < event->route.n; t++) {
-        const char *topic = event->route.topics[t];
+        const char *topic = route_topic(&event->route, t);
         if (!claim_stuck(claim, event->lane, topic))
             continue;
         if (claim_parked(claim, topic) != NULL)
@@ -261,11 +261,12 @@ static void sort_out(struct work *work, const struct claim *claim, const struct 
 enum result mark_queue(struct pg *pg, const struct claim *claim, const struct batch *batch,
                        const struct mark_options *options, struct marks *ret, struct error *err)
 {
-    struct work work = {0};
-    struct columns *all[] = {&work.sent, &work.others, &work.park, &work.keep, &work.probed, &work.release};
+    struct work work = {.first_sent = INT64_MAX, .last_sent = INT64_MIN};
+    struct columns *all[] = {&work.others, &work.park, &work.keep, &work.probed, &work.release};
     *ret = (struct marks){.sent_at = -1};
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         columns_begin(all[i]);
+    pg_tids_begin(&work.sent, batch->n);
     for (size_t i = 0; i < batch->n; i++)
         if (batch->events[i].taken)
             sort_out(&work, claim, &batch->events[i], options, ret);
@@ -275,22 +276,24 @@ enum result mark_queue(struct pg *pg, const struct claim *claim, const struct ba
     snprintf(limit, sizeof limit, "%d", claim->batch_size);
     snprintf(first, sizeof first, "%lld", (long long)work.first_sent);
     snprintf(last, sizeof last, "%lld", (long long)work.last_sent);
-    const char *const range[] = {first, last, NULL}, *const at_most[] = {limit, NULL};
+    const char *const range[] = {first, last}, *const at_most[] = {limit, NULL};
     enum result result = columns_queue(&work.park, pg, &park, 5, NULL, ret, err);
     if (result == OK)
         result = columns_queue(&work.keep, pg, &keep_parked, 1, NULL, ret, err);
     if (result == OK)
         result = columns_queue(&work.others, pg, &others, 7, NULL, ret, err);
-    if (result == OK && work.sent.n > 0)
-        ret->sent_at = ret->answers;
-    if (result == OK)
-        result = columns_queue(&work.sent, pg, options->delete_sent ? &deleted : &sent, 1, range, ret, err);
+    if (result == OK && ret->sent > 0) {
+        ret->sent_at = ret->answers++;
+        pg_tids_end(&work.sent);
+        result = pg_queue_tids(pg, options->delete_sent ? &deleted : &sent, &work.sent, 2, range, err);
+    }
     if (result == OK)
         result = columns_queue(&work.probed, pg, &probed, 4, NULL, ret, err);
     if (result == OK)
         result = columns_queue(&work.release, pg, &mark_release, 3, at_most, ret, err);
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         columns_done(all[i]);
+    strbuf_done(&work.sent);
 
     /* Only a test wants the marks sent before COMMIT is. */
     if (result == OK && ret->sent_at >= 0 && seam_armed("marked")) {

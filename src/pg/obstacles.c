@@ -239,7 +239,7 @@ static bool is_tried(const struct batch *batch, const char *topic)
 {
     for (size_t i = 0; i < batch->n; i++)
         for (size_t t = 0; batch->events[i].probe && t < batch->events[i].route.n; t++)
-            if (str_eq(batch->events[i].route.topics[t], topic))
+            if (str_eq(route_topic(&batch->events[i].route, t), topic))
                 return true;
     return false;
 }
@@ -328,10 +328,10 @@ static enum result ask_streams(struct pg *pg, struct claim *claim, struct batch 
     for (size_t i = 0; i < batch->n; i++) {
         const struct event *event = &batch->events[i];
         for (size_t t = 0; event->taken && t < event->route.n; t++) {
-            if (!claim_stuck(claim, event->lane, event->route.topics[t]))
+            if (!claim_stuck(claim, event->lane, route_topic(&event->route, t)))
                 continue;
             pg_array_int(&lanes, event->lane);
-            pg_array_text(&topics, event->route.topics[t]);
+            pg_array_text(&topics, route_topic(&event->route, t));
             pg_array_text(&keys, event->key.data);
             if (n == cap) {
                 cap = cap ? cap * 2 : 64;
@@ -367,11 +367,11 @@ static void hold_parked(const struct claim *claim, struct batch *batch)
     for (size_t i = 0; i < batch->n; i++) {
         struct event *event = &batch->events[i];
         for (size_t t = 0; event->taken && !event->probe && t < event->route.n; t++) {
-            const struct parked_topic *parked = claim_parked(claim, event->route.topics[t]);
+            const struct parked_topic *parked = claim_parked(claim, route_topic(&event->route, t));
             if (parked == NULL || parked->draining)
                 continue;
             event_judge(event, VERDICT_HELD, "parked: %s", parked->reason);
-            event->blame = event->route.topics[t];
+            event->blame = route_topic(&event->route, t);
         }
     }
 }

@@ -375,21 +375,27 @@ static int find_statement(struct pg *pg, const struct statement *statement)
     return pg->n_prepared++;
 }
 
+struct params {
+    int n;
+    const char *const *values;
+    const int *lengths, *formats; /* NULL: all are texts */
+};
+
 /* Outside a pipeline a PREPARE needs its own answer first; inside, its answer comes before the statement's and
  * pg_next passes over it. */
-static bool send_statement(struct pg *pg, const struct statement *statement, int n, const char *const *values,
-                           bool binary, bool prepare)
+static bool send_statement(struct pg *pg, const struct statement *statement, const struct params *params, bool binary,
+                           bool prepare)
 {
-    int i = find_statement(pg, statement);
+    int i = find_statement(pg, statement), n = params->n;
     if (pg->pooled || (!pg->announced[i] && !prepare))
-        return PQsendQueryParams(pg->conn, pg->sql[i], n, NULL, values, NULL, NULL, binary);
+        return PQsendQueryParams(pg->conn, pg->sql[i], n, NULL, params->values, params->lengths, params->formats, binary);
     if (!pg->announced[i]) {
         if (!PQsendPrepare(pg->conn, statement->name, pg->sql[i], 0, NULL))
             return false;
         pg->announced[i] = true;
         pg->unsure[pg->n_unsure++] = i;
     }
-    return PQsendQueryPrepared(pg->conn, statement->name, n, values, NULL, NULL, binary);
+    return PQsendQueryPrepared(pg->conn, statement->name, n, params->values, params->lengths, params->formats, binary);
 }
 
 static bool succeeded(const PGresult *result)
@@ -427,7 +433,7 @@ static enum result finish_statement(struct pg *pg, int64_t deadline, struct rows
 enum result pg_query(struct pg *pg, const struct statement *statement, int n, const char *const *values, int timeout_ms,
                      struct rows **ret, struct error *err)
 {
-    if (!send_statement(pg, statement, n, values, false, false))
+    if (!send_statement(pg, statement, &(struct params){n, values, NULL, NULL}, false, false))
         return fail(pg, NULL, "cannot send to PostgreSQL", err);
     return finish_statement(pg, clock_ms() + timeout_ms, ret, statement->name, err);
 }
@@ -451,14 +457,32 @@ enum result pg_script(struct pg *pg, const char *sql, int timeout_ms, struct err
 
 /* --- pipeline --- */
 
-enum result pg_queue(struct pg *pg, const struct statement *statement, int n, const char *const *values, bool binary,
-                     struct error *err)
+static enum result queue(struct pg *pg, const struct statement *statement, const struct params *params, bool binary,
+                         struct error *err)
 {
     if (PQpipelineStatus(pg->conn) == PQ_PIPELINE_OFF && !PQenterPipelineMode(pg->conn))
         return fail(pg, NULL, "cannot start a pipeline to PostgreSQL", err);
-    if (!send_statement(pg, statement, n, values, binary, true))
+    if (!send_statement(pg, statement, params, binary, true))
         return fail(pg, NULL, "cannot send to PostgreSQL", err);
     return OK;
+}
+
+enum result pg_queue(struct pg *pg, const struct statement *statement, int n, const char *const *values, bool binary,
+                     struct error *err)
+{
+    return queue(pg, statement, &(struct params){n, values, NULL, NULL}, binary, err);
+}
+
+enum result pg_queue_tids(struct pg *pg, const struct statement *statement, const struct strbuf *tids, int n,
+                          const char *const *values, struct error *err)
+{
+    const char *all[8] = {tids->data};
+    const int lengths[ARRAY_LEN(all)] = {(int)tids->len}, formats[ARRAY_LEN(all)] = {1};
+    if (n >= (int)ARRAY_LEN(all))
+        abort(); /* a statement with more parameters than the program has */
+    for (int i = 0; i < n; i++)
+        all[i + 1] = values[i];
+    return queue(pg, statement, &(struct params){n + 1, all, lengths, formats}, false, err);
 }
 
 enum result pg_sync(struct pg *pg, int timeout_ms, struct error *err)

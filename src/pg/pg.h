@@ -60,6 +60,10 @@ enum result pg_script(struct pg *pg, const char *sql, int timeout_ms, struct err
  * answer behind the last one is pg_end. After an error the rest of the pipeline was not executed. */
 enum result pg_queue(struct pg *pg, const struct statement *statement, int n, const char *const *values, bool binary,
                      struct error *err) CHECK_RESULT;
+/* One whose $1 is an array of ctids in binary: there are thousands, and as text they would cost both sides more than marking
+ * the rows. `values` are those from $2 on. */
+enum result pg_queue_tids(struct pg *pg, const struct statement *statement, const struct strbuf *tids, int n,
+                          const char *const *values, struct error *err) CHECK_RESULT;
 enum result pg_sync(struct pg *pg, int timeout_ms, struct error *err) CHECK_RESULT;
 bool pg_wait(struct pg *pg, int timeout_ms); /* is the next answer, or the end of the connection, there in time? */
 enum result pg_next(struct pg *pg, struct rows **ret, struct error *err) CHECK_RESULT;
@@ -99,5 +103,10 @@ void pg_array_text(struct strbuf *buf, const char *text); /* NULL: SQL NULL */
 void pg_array_int(struct strbuf *buf, int64_t value);
 void pg_array_tid(struct strbuf *buf, uint32_t block, uint16_t offset);
 void pg_array_end(struct strbuf *buf);
+
+/* An array of ctids in binary, of up to `room` of them. */
+void pg_tids_begin(struct strbuf *buf, size_t room);
+void pg_tids_add(struct strbuf *buf, uint32_t block, uint16_t offset);
+void pg_tids_end(struct strbuf *buf);
 
 #endif

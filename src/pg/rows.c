@@ -1,6 +1,7 @@
 /* Results and array parameters: the two ways of values between C and SQL. */
 #include <endian.h>
 #include <libpq-fe.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,4 +124,38 @@ void pg_array_tid(struct strbuf *buf, uint32_t block, uint16_t offset)
 void pg_array_end(struct strbuf *buf)
 {
     strbuf_add(buf, "}");
+}
+
+/* --- ctids in binary: a header, then each as its length, block and offset, all in network order --- */
+
+#define TID_OID 27
+
+struct tids_header {
+    uint32_t dimensions, nulls, type, n, lowest;
+} __attribute__((packed));
+
+struct tid_element {
+    uint32_t size, block;
+    uint16_t offset;
+} __attribute__((packed));
+
+void pg_tids_begin(struct strbuf *buf, size_t room)
+{
+    const struct tids_header header = {htobe32(1), 0, htobe32(TID_OID), 0, htobe32(1)};
+    strbuf_clear(buf);
+    strbuf_reserve(buf, sizeof header + room * sizeof(struct tid_element));
+    strbuf_addn(buf, &header, sizeof header);
+}
+
+void pg_tids_add(struct strbuf *buf, uint32_t block, uint16_t offset)
+{
+    const struct tid_element element = {htobe32(sizeof element.block + sizeof element.offset), htobe32(block),
+                                        htobe16(offset)};
+    strbuf_addn(buf, &element, sizeof element);
+}
+
+void pg_tids_end(struct strbuf *buf)
+{
+    uint32_t n = htobe32((uint32_t)((buf->len - sizeof(struct tids_header)) / sizeof(struct tid_element)));
+    memcpy(buf->data + offsetof(struct tids_header, n), &n, sizeof n);
 }

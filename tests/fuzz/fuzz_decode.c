@@ -190,7 +190,7 @@ static void check_route(const struct event *event)
 
     REQUIRE(list || event->route.n == 1);
     for (size_t i = 0; i < event->route.n; i++) {
-        const char *topic = event->route.topics[i], *fault = route_topic_fault(topic);
+        const char *topic = route_topic(&event->route, i), *fault = route_topic_fault(topic);
         size_t len = strlen(topic),
                good = strspn(topic, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
         REQUIRE(!fault ==
@@ -198,7 +198,7 @@ static void check_route(const struct event *event)
         REQUIRE(!list || (len > 0 && !strchr(topic, ',') && !strchr(" \t\r\n", topic[0]) &&
                           !strchr(" \t\r\n", topic[len - 1]) && strstr(list, topic)));
         for (size_t k = 0; k < i; k++)
-            REQUIRE(strcmp(topic, event->route.topics[k]) != 0);
+            REQUIRE(strcmp(topic, route_topic(&event->route, k)) != 0);
     }
 }
 

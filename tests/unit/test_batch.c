@@ -48,7 +48,7 @@ static void add_row(struct batch *batch, const struct row *row)
     if (verdict_of(row->before) != VERDICT_NONE)
         event_judge(event, verdict_of(row->before), "reason");
     if (row->before == 'p')
-        event->blame = event->route.topics[0];
+        event->blame = route_topic(&event->route, 0);
 }
 
 static void check_rows(const struct row *rows, size_t n, bool ordered, bool dead_blocks)

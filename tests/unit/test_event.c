@@ -26,7 +26,7 @@ static void prepare(void **state)
     (void)state;
     event_prepare(&event);
     assert_string_equal(event.key.data, "agg");
-    assert_string_equal(event.route.topics[0], "t");
+    assert_string_equal(route_topic(&event.route, 0), "t");
     event.partition_key = SLICE("");
     event.routing_key = SLICE("u, v");
     event_prepare(&event);
