@@ -10,9 +10,20 @@
 enum kind { KIND_COUNTER, KIND_GAUGE, KIND_HISTOGRAM };
 enum buckets { SECONDS, EVENTS };
 
-static const double bucket_bounds[][BUCKETS] = {
-    [SECONDS] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600},
-    [EVENTS] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 3000, 5000, 10000, 15000, 20000},
+/* The label, too: a scrape prints most of them, and printf would be most of its cost. */
+#define LE(bound)                  \
+    {                              \
+        bound, "le=\"" #bound "\"" \
+    }
+
+static const struct bound {
+    double value;
+    const char *label;
+} bounds_of[][BUCKETS] = {
+    [SECONDS] = {LE(0.0005), LE(0.001), LE(0.0025), LE(0.005), LE(0.01), LE(0.025), LE(0.05), LE(0.1), LE(0.25),
+                 LE(0.5), LE(1), LE(2.5), LE(5), LE(10), LE(60), LE(600)},
+    [EVENTS] = {LE(1), LE(2), LE(5), LE(10), LE(20), LE(50), LE(100), LE(200), LE(500), LE(1000), LE(2000), LE(3000),
+                LE(5000), LE(10000), LE(15000), LE(20000)},
 };
 
 static const struct row {
@@ -84,10 +95,10 @@ void metrics_set(struct metrics *metrics, enum metric metric, double value)
 void metrics_observe(struct metrics *metrics, enum metric metric, double value)
 {
     struct series *series = &metrics->series[metric];
-    const double *bounds = bucket_bounds[rows[metric].buckets];
+    const struct bound *bounds = bounds_of[rows[metric].buckets];
     size_t i = 0;
 
-    while (i < BUCKETS && value > bounds[i])
+    while (i < BUCKETS && value > bounds[i].value)
         i++;
     if (i < BUCKETS)
         PUT(series->buckets[i], GET(series->buckets[i]) + 1);
@@ -132,21 +143,34 @@ double metrics_sum(enum metric metric)
 static void print_number(struct strbuf *out, double value)
 {
     if (value > -1e15 && value < 1e15 && value == (double)(int64_t)value)
-        strbuf_addf(out, "%.0f", value);
+        strbuf_add_int(out, (int64_t)value);
     else
-        strbuf_addf(out, "%.9g", value);
+        strbuf_addf(out, "%.15g", value);
 }
 
+/* "name_suffix{labels,extra} " */
 static void print_name(struct strbuf *out, const struct row *row, const char *suffix, const char *extra_label)
 {
     bool labels = *row->labels || *extra_label;
 
-    strbuf_addf(out, "%s%s%s%s%s%s%s ", row->name, suffix, labels ? "{" : "", row->labels,
-                *row->labels && *extra_label ? "," : "", extra_label, labels ? "}" : "");
+    strbuf_add(out, row->name);
+    strbuf_add(out, suffix);
+    strbuf_add(out, labels ? "{" : "");
+    strbuf_add(out, row->labels);
+    strbuf_add(out, *row->labels && *extra_label ? "," : "");
+    strbuf_add(out, extra_label);
+    strbuf_add(out, labels ? "} " : " ");
 }
 
-/* An observation may land between our reads; counting the rest from the buckets keeps them in step with
- * _count. */
+static void print_count(struct strbuf *out, const struct row *row, const char *suffix, const char *extra_label,
+                        uint64_t count)
+{
+    print_name(out, row, suffix, extra_label);
+    strbuf_add_int(out, (int64_t)count);
+    strbuf_add(out, "\n");
+}
+
+/* An observation may land between our reads; counting the rest from the buckets keeps them in step with _count. */
 static void print_histogram(struct strbuf *out, enum metric metric)
 {
     const struct row *row = &rows[metric];
@@ -154,21 +178,16 @@ static void print_histogram(struct strbuf *out, enum metric metric)
     double sum = sum_value(metric);
 
     for (size_t i = 0; i < BUCKETS; i++) {
-        char label[32];
-        snprintf(label, sizeof(label), "le=\"%g\"", bucket_bounds[row->buckets][i]);
         total += sum_bucket(metric, i);
-        print_name(out, row, "_bucket", label);
-        strbuf_addf(out, "%llu\n", (unsigned long long)total);
+        print_count(out, row, "_bucket", bounds_of[row->buckets][i].label, total);
     }
     if (count < total)
         count = total;
-    print_name(out, row, "_bucket", "le=\"+Inf\"");
-    strbuf_addf(out, "%llu\n", (unsigned long long)count);
+    print_count(out, row, "_bucket", "le=\"+Inf\"", count);
     print_name(out, row, "_sum", "");
     print_number(out, sum);
     strbuf_add(out, "\n");
-    print_name(out, row, "_count", "");
-    strbuf_addf(out, "%llu\n", (unsigned long long)count);
+    print_count(out, row, "_count", "", count);
 }
 
 static const char *kind_name(const struct row *row)
