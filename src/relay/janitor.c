@@ -24,6 +24,7 @@ struct janitor {
     struct metrics *metrics;
     struct pg *pg;
     bool swept_once;
+    int next_lane; /* of the sweep */
     int64_t next_sweep;
     int64_t next_figures;
     int64_t next_chores; /* between the batches of a purge */
@@ -40,7 +41,7 @@ static void nap(struct janitor *janitor, int64_t ms)
 }
 
 /* The gauges, so that a scrape costs no query. A look that takes long, for example over many dead index entries, is taken less
- * often. */
+ * often; so is one that fails, for the other chores wait for it. */
 static enum result count(struct janitor *janitor, struct error *err)
 {
     if (clock_ms() < janitor->next_figures)
@@ -48,10 +49,10 @@ static enum result count(struct janitor *janitor, struct error *err)
     struct figures figures;
     int64_t start = clock_ms();
     enum result result = figures_read(janitor->pg, FIGURES_BOUND, &figures, err);
-    if (result != OK)
-        return result;
     int64_t pause = (clock_ms() - start) * FIGURES_SHARE;
     janitor->next_figures = clock_ms() + (pause > FIGURES_MS ? pause : FIGURES_MS);
+    if (result != OK)
+        return result;
 
     size_t parked = 0;
     for (size_t i = 0; i < figures.n_parked; i++)
@@ -73,12 +74,13 @@ static enum result count(struct janitor *janitor, struct error *err)
 static enum result sweep(struct janitor *janitor, struct error *err)
 {
     const struct sweep_options options = {
-        .dead_blocks = janitor->config->on_dead == ON_DEAD_BLOCK,
+        .dead_blocks = janitor->config->ordering == ORDER_KEY && janitor->config->on_dead == ON_DEAD_BLOCK,
         .batch_size = (int)janitor->config->batch_size,
         .at_start = !janitor->swept_once,
     };
-    for (int lane = 0; lane < 16 && !crew_stopping(janitor->crew); lane++) {
-        int released = 0;
+    for (int n = 0; n < LANES && !crew_stopping(janitor->crew); n++) {
+        int released = 0, lane = janitor->next_lane;
+        janitor->next_lane = (lane + 1) % LANES;  /* one that fails is not in the way of the others */
         enum result result = count(janitor, err); /* a sweep may wait for its lanes */
         if (result == OK)
             result = sweep_lane(janitor->pg, lane, &options, &released, err);
@@ -162,16 +164,16 @@ static enum result round_of(struct janitor *janitor, struct error *err)
         const struct pg_options options = {.url = janitor->config->database_url,
                                            .schema = janitor->config->schema,
                                            .connect_timeout_ms = 10000,
+                                           .session = "SET statement_timeout = '30s'",
                                            .stop_fd = janitor->crew->stop_fd};
         result = pg_open(&options, &janitor->pg, err);
     }
-    if (result == OK)
-        result = chores(janitor, err);
+    /* First, so that chores that fail again and again do not keep it from its turn. */
     if (result == OK && clock_ms() >= janitor->next_purge) {
         result = purge(janitor, err);
         janitor->next_purge = clock_ms() + janitor->config->purge_interval;
     }
-    return result;
+    return result == OK ? chores(janitor, err) : result;
 }
 
 void janitor_run(struct crew *crew, struct metrics *metrics)
