@@ -213,7 +213,8 @@ static bool is_bad(struct event *event)
     for (size_t i = 0; i < event->route.n; i++) {
         const char *fault = route_topic_fault(route_topic(&event->route, i));
         if (fault)
-            event_judge(event, VERDICT_DEAD, "Kafka takes no topic named \"%s\": %s", route_topic(&event->route, i), fault);
+            event_judge(event, VERDICT_DEAD, "Kafka takes no topic named \"%s\": %s", route_topic(&event->route, i),
+                        fault);
     }
     return event->verdict == VERDICT_DEAD;
 }

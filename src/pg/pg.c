@@ -388,7 +388,8 @@ static bool send_statement(struct pg *pg, const struct statement *statement, con
 {
     int i = find_statement(pg, statement), n = params->n;
     if (pg->pooled || (!pg->announced[i] && !prepare))
-        return PQsendQueryParams(pg->conn, pg->sql[i], n, NULL, params->values, params->lengths, params->formats, binary);
+        return PQsendQueryParams(pg->conn, pg->sql[i], n, NULL, params->values, params->lengths, params->formats,
+                                 binary);
     if (!pg->announced[i]) {
         if (!PQsendPrepare(pg->conn, statement->name, pg->sql[i], 0, NULL))
             return false;
