@@ -96,7 +96,7 @@ CREATE INDEX outbox_events_waiting ON outbox_events (lane, retry_after)
 -- head: refused or released FAILED rows, by stream: what held rows may wait for.
 CREATE INDEX outbox_events_head ON outbox_events (lane, topic, (coalesce(partition_key, aggregate_id)), seq)
     WHERE routing_key IS NULL AND status = 2 AND retry_after IS DISTINCT FROM 'infinity';
--- held: rows that wait, by stream; queue: the same rows by topic, for a topic that drains.
+-- held: rows that wait, by stream; queue: the same rows by topic, the oldest first, for figures and operators.
 CREATE INDEX outbox_events_held ON outbox_events (lane, topic, (coalesce(partition_key, aggregate_id)), seq)
     WHERE routing_key IS NULL AND status = 2 AND retry_after = 'infinity';
 CREATE INDEX outbox_events_queue ON outbox_events (lane, topic, seq)

@@ -11,7 +11,9 @@ from rig import judge as judges
 from rig import kafka as kafkas
 from rig import postgres, process
 from rig.database import PASSWORD, Database
+from rig.http import Window
 from rig.pgbouncer import PgBouncer
+from rig.process import wait_until
 from rig.proxy import Proxy
 
 pytest_plugins = ["rig.faults"]
@@ -214,3 +216,16 @@ def seams():
     if not Path(daemons.SOURCE / build).exists():
         pytest.skip(f"no {build}: ./dev test integration makes it")
     return build
+
+
+@pytest.fixture
+def serve(start):
+    """Starts a daemon with its window open: (daemon, window)."""
+    def serve(db, **settings):
+        port = process.free_port()
+        daemon = start(db, OUTBOX_HTTP_LISTEN=f"127.0.0.1:{port}", **settings)
+        window = Window(port)
+        wait_until(lambda: window.get("/healthz")[0] == 200, "the window is open")
+        return daemon, window
+
+    return serve

@@ -51,11 +51,13 @@ static const struct statement guards_pooled = {"guards_pooled",
     GUARDS ", set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true),"
     "  set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)"};
 
-/* Two statements, lanes and rows: the snapshot that reads the rows must be younger than the lane locks. */
+/* Two statements, lanes and rows: the snapshot that reads the rows must be younger than the lane locks. $3: the first lane or
+ * none, for a probe. */
 static const struct statement lanes = {"lanes",
     "SELECT set_config('outboxd.lanes',"
     "         coalesce(string_agg(l.lane::text, ',' ORDER BY (l.lane + 16 - $1::int) % 16), ''), true), now() "
-    "FROM (SELECT lane FROM @.outbox_lanes ORDER BY (lane + 16 - $1::int) % 16 LIMIT $2"
+    "FROM (SELECT lane FROM @.outbox_lanes WHERE (NOT $3::boolean OR lane = $1::int)"
+    "      ORDER BY (lane + 16 - $1::int) % 16 LIMIT $2"
     "      FOR UPDATE SKIP LOCKED) l"};
 
 /* Rows whose backoff has ended become ready (retry_after NULL = now), so that one ordered index serves the claim. */
@@ -105,8 +107,9 @@ enum result claim_queue(struct pg *pg, struct claim *claim, int n_lanes, struct 
     char idle[16], timeout[16], first[16], n[16], limit[16], bytes[24], largest[24];
     snprintf(idle, sizeof idle, "%d", claim->delivery_timeout_ms + 10000);
     snprintf(timeout, sizeof timeout, "%d", STATEMENT_TIMEOUT_MS);
-    snprintf(first, sizeof first, "%d", claim->probe == NO_PROBE ? claim->first : claim->probe);
-    snprintf(n, sizeof n, "%d", claim->probe == NO_PROBE ? n_lanes : 1);
+    bool probing = claim->probe != NO_PROBE;
+    snprintf(first, sizeof first, "%d", probing ? claim->probe : claim->first);
+    snprintf(n, sizeof n, "%d", n_lanes);
     snprintf(limit, sizeof limit, "%d", ready_limit(claim));
     snprintf(bytes, sizeof bytes, "%lld", (long long)claim->batch_bytes);
     snprintf(largest, sizeof largest, "%lld", (long long)claim->largest_row);
@@ -116,7 +119,7 @@ enum result claim_queue(struct pg *pg, struct claim *claim, int n_lanes, struct 
     if (result == OK)
         result = pg_queue(pg, pg_pooled(pg) ? &guards_pooled : &guards, 2, (const char *[]){idle, timeout}, false, err);
     if (result == OK)
-        result = pg_queue(pg, &lanes, 2, (const char *[]){first, n}, true, err);
+        result = pg_queue(pg, &lanes, 3, (const char *[]){first, n, probing ? "t" : "f"}, true, err);
     if (result == OK && claim->promote)
         result = pg_queue(pg, &promote, 1, (const char *[]){limit}, false, err);
     if (result == OK)

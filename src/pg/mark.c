@@ -52,23 +52,30 @@ static const struct statement probed = {
               "FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) v(topic, delay, seq, reason) "
               "WHERE p.topic = v.topic AND p.state = 'parked'"};
 
-/* The streams whose head went: their next held rows become ready, a batch ($4) of all together and at least one of each, unless
- * some released row of the stream is still on its way (the last of those releases the next) or the topic is parked. Only a
- * hint: the claim tests. */
+/* The streams whose head went: their next held rows become ready, a batch ($4) of all together and at least one of each. In the
+ * order of their seqs, plain ones and those with a list together, and none behind a row that stays: one that came to the claim too
+ * early would be held again, and nobody would be left to release it. Nothing while some earlier released row of the stream is on
+ * its way, for the last of these releases the next; nor for a parked topic, nor one that drains, unless lists stand among its rows:
+ * the others are taken straight from the queue. Only a hint: the claim tests. */
 /* clang-format off */
 const struct statement mark_release = {"release",
     "UPDATE @.outbox_events SET retry_after = NULL WHERE status = 2 AND retry_after = 'infinity' AND ctid = ANY (ARRAY("
     "  SELECT h.ctid FROM"
     "    (SELECT *, greatest($4::bigint / count(*) OVER (), 1) AS share"
-    "     FROM (SELECT DISTINCT lane, topic, key FROM unnest($1::smallint[], $2::text[], $3::text[]) u(lane, topic, key)) u) s"
+    "     FROM (SELECT DISTINCT lane, topic, key FROM unnest($1::smallint[], $2::text[], $3::text[]) u(lane, topic, key)) u) k"
+    "    CROSS JOIN LATERAL (SELECT " FIRST_OF_KEY("k.lane", "e.topic = k.topic AND " HEAD) " AS head) x"
     "    CROSS JOIN LATERAL ("
-    "      SELECT * FROM (SELECT ctid FROM @.outbox_events e WHERE e.lane = s.lane AND e.topic = s.topic"
-    "        AND " KEY " = s.key AND " HELD " ORDER BY seq LIMIT s.share FOR UPDATE SKIP LOCKED) plain"
-    "      UNION ALL"
-    "      SELECT * FROM (SELECT ctid FROM @.outbox_events e WHERE e.lane = s.lane AND " KEY " = s.key AND " ROUTED_HELD
-    "        AND " ROUTED_TO("s.topic") " ORDER BY seq LIMIT s.share FOR UPDATE SKIP LOCKED) routed) h "
-    "WHERE NOT " SOME_ROW("e.lane = s.lane AND e.topic = s.topic AND " KEY " = s.key AND " HEAD)
-    "  AND NOT EXISTS (SELECT FROM @.outbox_parked_topics p WHERE p.topic = s.topic)))"};
+    "      SELECT ctid, seq, bool_or(stays) OVER (ORDER BY seq) AS stays FROM ("
+    "        SELECT * FROM (SELECT ctid, seq, false AS stays FROM @.outbox_events e WHERE e.lane = k.lane AND e.topic = k.topic"
+    "          AND " KEY " = k.key AND " HELD " ORDER BY seq LIMIT k.share FOR UPDATE SKIP LOCKED) plain"
+    "        UNION ALL"
+    "        SELECT ctid, seq, EXISTS (SELECT FROM @.outbox_parked_topics p WHERE p.state = 'parked' AND p.topic = ANY (topics))"
+    "        FROM (SELECT ctid, seq, @.outbox_topics(topic, routing_key) AS topics FROM @.outbox_events e WHERE e.lane = k.lane"
+    "          AND " KEY " = k.key AND " ROUTED_HELD " AND " ROUTED_TO("k.topic")
+    "          ORDER BY seq LIMIT k.share FOR UPDATE SKIP LOCKED) listed) r ORDER BY seq LIMIT k.share) h "
+    "WHERE NOT h.stays AND (x.head IS NULL OR h.seq < x.head)"
+    "  AND NOT EXISTS (SELECT FROM @.outbox_parked_topics p WHERE p.topic = k.topic AND (p.state = 'parked'"
+    "    OR " FIRST_OF_KEY("k.lane", ROUTED " AND " ROUTED_TO("k.topic")) " IS NULL))))"};
 /* clang-format on */
 
 static const struct statement commit = {"commit", "COMMIT"};

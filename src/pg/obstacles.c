@@ -18,7 +18,8 @@ static const struct statement bystanders = {"bystanders",
     "GROUP BY 2, 3, 4, 5, 6"};
 
 static const struct statement parked_topics = {"parked_topics",
-    "SELECT topic, state = 'draining', reason, probe_after <= now(), probes, probe_lane FROM @.outbox_parked_topics"};
+    "SELECT topic, state = 'draining', reason, probe_after <= now(), probes, probe_lane FROM @.outbox_parked_topics"
+    " ORDER BY probe_after"};
 
 /* The topics of FAILED rows that are not ready, per lane: a loose scan that takes one step a topic, however many rows. A
  * row with a list of topics names none: "" stands for any. */
@@ -42,30 +43,26 @@ static const struct statement stuck_topics = {"stuck_topics",
 #define OUR_ROWS(ordered) \
     "(SELECT u.lane, r.seqs, r.keys, r.horizon FROM unnest($1::smallint[], $2::bigint[]) u(lane, taken) CROSS JOIN LATERAL (" \
     "   SELECT array_agg(seq) AS seqs, array_agg(key) AS keys," \
-    "     CASE WHEN count(*) = 64 THEN max(seq) ELSE 9223372036854775807 END AS horizon" \
+    "     CASE WHEN count(*) = 64 THEN max(seq) + 1 ELSE " NO_SEQ " END AS horizon" \
     "   FROM (SELECT seq, " KEY " AS key FROM @.outbox_events e WHERE " ordered "::boolean AND e.lane = u.lane" \
     "         AND e.seq > u.taken AND " READY " ORDER BY seq LIMIT 64) e) r) l"
-#define NOT_BEHIND_READY \
-    "e.seq <= l.horizon AND NOT EXISTS (SELECT FROM unnest(l.seqs, l.keys) r(seq, key)" \
-    " WHERE r.seq < e.seq AND r.key = coalesce(e.partition_key, e.aggregate_id))"
-#define ROWS_OF  "SELECT ctid, " DECODE_SIZE " AS size, " DECODE_RAW " FROM @.outbox_events e WHERE "
+#define BEFORE_READY \
+    "least(l.horizon, (SELECT min(r.seq) FROM unnest(l.seqs, l.keys) r(seq, key) WHERE r.key = k.key))"
+#define COLUMNS "ctid, " DECODE_SIZE " AS size, " DECODE_RAW
+#define LOCKED  " FOR UPDATE SKIP LOCKED" END_FREE
 
-/* The lowest held row of a parked topic in its probe's lane that waits for nothing else, when its time has come.
+/* A held row of a parked topic in its probe's lane that waits for nothing else, when its time has come.
  * $1, $2: our lanes and the last row taken of each; $3: order counts; $4: a DEAD row blocks. */
 static const struct statement probes = {"probes",
     "SELECT " DECODE_COLUMNS_IF("size <= $5::int") " FROM ("
     "  SELECT e.* FROM @.outbox_parked_topics p JOIN " OUR_ROWS("$3") " ON l.lane = p.probe_lane CROSS JOIN LATERAL ("
-    "    SELECT * FROM (" ROWS_OF "e.lane = p.probe_lane AND e.topic = p.topic AND " HELD
-    "      AND " FREE("$3", "$4") " AND " NOT_BEHIND_READY
-    "      ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED) plain"
+    "    SELECT * FROM (" FREE_ROWS(COLUMNS, "p.probe_lane", "p.topic", "$3", "$4", BEFORE_READY, "1") LOCKED " LIMIT 1) plain"
     "    UNION ALL"
-    "    SELECT * FROM (" ROWS_OF "e.lane = p.probe_lane AND " ROUTED_HELD " AND " ROUTED_TO("p.topic")
-    "      AND " ROUTED_FREE("$3", "$4") " AND " NOT_BEHIND_READY
-    "      LIMIT 1 FOR UPDATE SKIP LOCKED) routed"
+    "    SELECT * FROM (" FREE_LISTS(COLUMNS, "p.probe_lane", "p.topic", "$3", "$4", BEFORE_READY) LOCKED " LIMIT 1) listed"
     "    LIMIT 1) e"
     "  WHERE p.state = 'parked' AND p.probe_after <= now()) e"};
 
-/* The queue of a draining topic, lane by lane; a routed row waits for all its topics. $1, $2 as above, $3: rows, $4: bytes,
+/* The queue of a draining topic, lane by lane; a row with a list waits for all its topics. $1, $2 as above, $3: rows, $4: bytes,
  * $5: order counts, $6: a DEAD row blocks. Rows beyond the bytes come without them. */
 static const struct statement drained = {"drained",
     "SELECT " DECODE_COLUMNS_IF("before < $4::bigint AND size <= $7::int") ", before < $4::bigint FROM ("
@@ -73,14 +70,12 @@ static const struct statement drained = {"drained",
     "    SELECT e.* FROM " OUR_ROWS("$5")
     "      CROSS JOIN (SELECT topic FROM @.outbox_parked_topics WHERE state = 'draining') p"
     "      CROSS JOIN LATERAL ("
-    "        SELECT * FROM (" ROWS_OF "e.lane = l.lane AND e.topic = p.topic AND " HELD
-    "          AND " FREE("$5", "$6") " AND " NOT_BEHIND_READY
-    "          ORDER BY seq LIMIT $3 FOR UPDATE SKIP LOCKED) plain"
+    "        SELECT * FROM (" FREE_ROWS(COLUMNS, "l.lane", "p.topic", "$5", "$6", BEFORE_READY, "$3") LOCKED ") plain"
     "        UNION ALL"
-    "        SELECT * FROM (" ROWS_OF "e.lane = l.lane AND " ROUTED_HELD " AND " ROUTED_TO("p.topic")
-    "          AND NOT EXISTS (SELECT FROM @.outbox_parked_topics o WHERE o.state = 'parked' AND " ROUTED_TO("o.topic") ")"
-    "          AND " ROUTED_FREE("$5", "$6") " AND " NOT_BEHIND_READY
-    "          ORDER BY " KEY ", seq LIMIT $3 FOR UPDATE SKIP LOCKED) routed) e"
+    "        SELECT * FROM (" FREE_LISTS(COLUMNS, "l.lane", "p.topic", "$5", "$6", BEFORE_READY)
+    "          LIMIT $3" LOCKED
+    "          WHERE NOT EXISTS (SELECT FROM @.outbox_parked_topics o WHERE o.state = 'parked'"
+    "            AND o.topic = ANY (@.outbox_topics(f.topic, f.routing_key)))) listed) e"
     "    LIMIT $3) e) e"};
 
 /* For each stream asked about: its first row that is unfinished, not ready and not in this batch; then a line for every
@@ -144,8 +139,8 @@ static void read_parked(struct claim *claim, const struct rows *rows)
         };
         const struct parked_topic *parked = &claim->parked[i];
         claim->draining |= parked->draining;
-        if (!parked->draining && parked->probe_due && parked->probe_lane != claim->probe)
-            claim->due = parked->probe_lane;
+        if (claim->due == NO_PROBE && !parked->draining && parked->probe_due && parked->probe_lane != claim->probe)
+            claim->due = parked->probe_lane; /* the one that has waited longest */
     }
 }
 
@@ -249,7 +244,7 @@ static void note_idle_probes(struct claim *claim, const struct batch *batch)
     for (size_t i = 0; i < claim->n_parked; i++) {
         struct parked_topic *parked = &claim->parked[i];
         parked->idle_probe = !parked->draining && parked->probe_due && parked->probe_lane == claim->probe &&
-                             !is_tried(batch, parked->topic);
+                             (batch->lanes >> claim->probe & 1) && !is_tried(batch, parked->topic);
     }
 }
 

@@ -11,26 +11,28 @@ static const struct statement lock_topics = {
 /* Statements of their own: their snapshot is younger than the lock, so they see what was held under keep_parked. */
 #define LANE_SERIES "(SELECT l::smallint AS lane FROM generate_series(0, 15) l) l"
 /* clang-format off */
+#define SOME_FREE(lane, topic, lists) \
+    "(EXISTS (" FREE_ROWS("e.seq", lane, topic, "$2", "$3", NO_SEQ, "1") END_FREE ")" \
+    " OR EXISTS (" FREE_LISTS("e.seq, e.topic, e.routing_key", lane, topic, "$2", "$3", NO_SEQ) END_FREE lists "))"
+#define NOT_PARKED_ELSEWHERE \
+    " WHERE NOT EXISTS (SELECT FROM @.outbox_parked_topics o WHERE o.state = 'parked'" \
+    "   AND o.topic = ANY (@.outbox_topics(f.topic, f.routing_key)))"
+#define HAS_HELD(lane, topic) \
+    "(" SOME_ROW("e.lane = " lane " AND e.topic = " topic " AND " HELD) \
+    " OR " SOME_ROW("e.lane = " lane " AND " ROUTED_HELD " AND " ROUTED_TO(topic)) ")"
 static const struct statement unpark = {"unpark",
-    "DELETE FROM @.outbox_parked_topics p WHERE topic = ANY ($1::text[]) AND NOT EXISTS ("
-    "  SELECT FROM " LANE_SERIES
-    "  WHERE " SOME_ROW("e.lane = l.lane AND e.topic = p.topic AND " HELD " AND (p.state = 'parked' OR " FREE("$2", "$3") ")")
-    "    OR " SOME_ROW("e.lane = l.lane AND " ROUTED_HELD " AND " ROUTED_TO("p.topic")
-           " AND (p.state = 'parked' OR " ROUTED_FREE("$2", "$3") " AND NOT EXISTS (SELECT FROM @.outbox_parked_topics o"
-           "   WHERE o.state = 'parked' AND " ROUTED_TO("o.topic") "))") ")"};
+    "DELETE FROM @.outbox_parked_topics p WHERE topic = ANY ($1::text[]) AND NOT EXISTS (SELECT FROM " LANE_SERIES
+    "  WHERE CASE p.state WHEN 'parked' THEN " HAS_HELD("l.lane", "p.topic") 
+    "    ELSE " SOME_FREE("l.lane", "p.topic", NOT_PARKED_ELSEWHERE) " END)"};
 static const struct statement elect = {"elect",
     "UPDATE @.outbox_parked_topics p SET probe_lane = h.lane, probe_seq = h.seq "
     "FROM @.outbox_parked_topics t CROSS JOIN LATERAL ("
-    "  SELECT h.lane, h.seq FROM " LANE_SERIES " CROSS JOIN LATERAL ("
-    "    SELECT * FROM (SELECT e.lane, e.seq FROM @.outbox_events e"
-    "      WHERE e.lane = l.lane AND e.topic = t.topic AND " HELD " AND " FREE("$2", "$3") " ORDER BY seq LIMIT 1) plain"
+    "  SELECT l.lane, h.seq FROM " LANE_SERIES " CROSS JOIN LATERAL ("
+    "    " FREE_ROWS("e.seq", "l.lane", "t.topic", "$2", "$3", NO_SEQ, "1") END_FREE
     "    UNION ALL"
-    "    SELECT * FROM (SELECT e.lane, e.seq FROM @.outbox_events e"
-    "      WHERE e.lane = l.lane AND " ROUTED_HELD " AND " ROUTED_TO("t.topic") " AND " ROUTED_FREE("$2", "$3")
-    "      LIMIT 1) routed) h LIMIT 1) h "
+    "    " FREE_LISTS("e.seq", "l.lane", "t.topic", "$2", "$3", NO_SEQ) END_FREE ") h LIMIT 1) h "
     "WHERE t.topic = p.topic AND p.topic = ANY ($1::text[]) AND p.state = 'parked'"
-    "  AND NOT " SOME_ROW("e.lane = p.probe_lane AND e.topic = p.topic AND " HELD " AND " FREE("$2", "$3"))
-    "  AND NOT " SOME_ROW("e.lane = p.probe_lane AND " ROUTED_HELD " AND " ROUTED_TO("p.topic") " AND " ROUTED_FREE("$2", "$3"))};
+    "  AND NOT " SOME_FREE("p.probe_lane", "p.topic", "")};
 /* clang-format on */
 
 enum result parking_tidy(struct pg *pg, bool ordered, bool dead_blocks, int *ret_gone, struct error *err)

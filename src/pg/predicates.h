@@ -28,20 +28,51 @@
 #define SOME_ROW(condition)  "coalesce((SELECT true FROM @.outbox_events e WHERE " condition " LIMIT 1), false)"
 #define SOME_LANE(condition) "EXISTS (SELECT FROM lane WHERE " SOME_ROW("e.lane = lane.lane AND " condition) ")"
 
-/* Does the plain row e stand behind a row of its stream that must go first: a refused or released one, one with a list of
- * topics, or (dead, a parameter) a DEAD one that blocks? Then it waits for that row and not for its topic. */
+/* Is there a row of e's key before it? */
 #define EARLIER(condition)                                                        \
     "coalesce((SELECT true FROM @.outbox_events h WHERE h.lane = e.lane AND " KEY \
     " = coalesce(e.partition_key, e.aggregate_id) AND h.seq < e.seq AND " condition " LIMIT 1), false)"
-#define E_TOPIC_OF_H "e.topic = ANY (@.outbox_topics(h.topic, h.routing_key))"
-/* clang-format off */
-#define FREE(ordered, dead) \
-    "NOT (" ordered "::boolean AND (" EARLIER("h.topic = e.topic AND " HEAD) \
-    " OR " EARLIER(ROUTED " AND " E_TOPIC_OF_H) \
-    " OR " dead "::boolean AND " EARLIER(DEAD " AND " E_TOPIC_OF_H) "))"
 
-/* The same of the routed row e, in the streams of all its topics. Plain rows count that only wait for their topic, too: the
- * queue of one topic does not tell when those of the others go. */
+/* clang-format off */
+
+/* Held rows that wait for their topic alone, stream by stream, so that a million which wait for something else, too, are passed
+ * in one step. The walk over the keys is lazy: a LIMIT outside ends it. */
+#define NEXT_KEY(lane, after, kind) \
+    "(SELECT " KEY " FROM @.outbox_events e WHERE e.lane = " lane after " AND " kind " ORDER BY " KEY " LIMIT 1)"
+#define KEYS(lane, kind) \
+    "(WITH RECURSIVE k AS (SELECT " NEXT_KEY(lane, "", kind) " AS key UNION ALL" \
+    " SELECT " NEXT_KEY(lane, " AND " KEY " > k.key", kind) " FROM k WHERE key IS NOT NULL)" \
+    " SELECT key FROM k WHERE key IS NOT NULL) k"
+#define FIRST_OF_KEY(lane, condition) \
+    "(SELECT seq FROM @.outbox_events e WHERE e.lane = " lane " AND " KEY " = k.key AND " condition " ORDER BY seq LIMIT 1)"
+#define NO_SEQ "9223372036854775807"
+
+/* What plain rows of stream k must not pass: a refused or released one, one with a list of topics, or (dead, a parameter) a
+ * DEAD one that blocks. */
+#define IN_THE_WAY(lane, topic, ordered, dead) \
+    "CASE WHEN " ordered "::boolean THEN least(" NO_SEQ ", " FIRST_OF_KEY(lane, "e.topic = " topic " AND " HEAD) ", " \
+    FIRST_OF_KEY(lane, ROUTED " AND " ROUTED_TO(topic)) ", " \
+    "CASE WHEN " dead "::boolean THEN " FIRST_OF_KEY(lane, DEAD " AND " ROUTED_TO(topic)) " END) ELSE " NO_SEQ " END"
+
+/* The first `n` plain rows of each stream, and none from `before` on. */
+#define FREE_ROWS(columns, lane, topic, ordered, dead, before, n) \
+    "SELECT f.* FROM " KEYS(lane, "e.topic = " topic " AND " HELD) " CROSS JOIN LATERAL (" \
+    "  SELECT " columns " FROM @.outbox_events e WHERE e.lane = " lane " AND e.topic = " topic " AND " KEY " = k.key AND " HELD \
+    "    AND e.seq < least(" before ", " IN_THE_WAY(lane, topic, ordered, dead) ") ORDER BY seq LIMIT " n
+
+/* Of the rows with a list the first one of each key that goes to the topic: the others stand behind it. */
+#define FREE_LISTS(columns, lane, topic, ordered, dead, before) \
+    "SELECT f.* FROM " KEYS(lane, ROUTED_HELD) " CROSS JOIN LATERAL (" \
+    "  SELECT " columns " FROM @.outbox_events e WHERE e.lane = " lane " AND " KEY " = k.key AND " ROUTED_HELD \
+    "    AND " ROUTED_TO(topic) " AND e.seq < " before \
+    "    AND e.seq <= CASE WHEN " ordered "::boolean THEN " FIRST_OF_KEY(lane, ROUTED_HELD " AND " ROUTED_TO(topic)) \
+    "      ELSE " NO_SEQ " END" \
+    "    AND " ROUTED_FREE(ordered, dead) " ORDER BY seq"
+/* Both end open: FOR UPDATE may follow. */
+#define END_FREE ") f"
+
+/* Does the row e with a list wait for nothing in the streams of all its topics? Plain rows count that only wait for their
+ * topic, too: the queue of one topic does not tell when those of the others go. */
 #define T_TOPIC_OF_H "t = ANY (@.outbox_topics(h.topic, h.routing_key))"
 #define ROUTED_FREE(ordered, dead) \
     "NOT (" ordered "::boolean AND EXISTS (SELECT FROM unnest(@.outbox_topics(e.topic, e.routing_key)) t WHERE " \

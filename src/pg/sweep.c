@@ -42,13 +42,13 @@ static const struct statement sweep_topic = {"sweep_topic",
     "  UNION ALL"
     "  SELECT step.n + 1, x.* FROM step CROSS JOIN LATERAL (" NEXT_STREAM(" > step.key") ") x WHERE step.n < 1000), "
     "free AS ("
-    "  SELECT key, greatest($6::bigint / count(*) OVER (), 1) AS share FROM step s"
-    "  WHERE " NO_PLAIN_BEFORE("$2", HEAD) " AND " NO_ROUTED_BEFORE("$2") " AND " NO_DEAD_BEFORE("$2", "$5") "), "
+    "  SELECT key, before, greatest($6::bigint / count(*) OVER (), 1) AS share"
+    "  FROM (SELECT *, " IN_THE_WAY("$1::smallint", "$2", "true", "$5") " AS before FROM step k) s WHERE seq < before), "
     "released AS ("
     "  UPDATE @.outbox_events SET retry_after = NULL WHERE status = 2 AND retry_after = 'infinity' AND ctid = ANY (ARRAY("
     "    SELECT h.ctid FROM free CROSS JOIN LATERAL ("
     "      SELECT ctid FROM @.outbox_events e WHERE e.lane = $1::smallint AND e.topic = $2 AND " KEY " = free.key"
-    "        AND " HELD " ORDER BY seq LIMIT free.share FOR UPDATE SKIP LOCKED) h)) RETURNING 1) "
+    "        AND " HELD " AND e.seq < free.before ORDER BY seq LIMIT free.share FOR UPDATE SKIP LOCKED) h)) RETURNING 1) "
     "SELECT (SELECT key FROM step WHERE n = 1000), (SELECT count(*) FROM released)"};
 
 /* Held rows with a list of topics, a batch ($3) of those that wait for nothing. */

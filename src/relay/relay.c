@@ -55,6 +55,7 @@ struct relay {
     bool marks_queued;
     int64_t marks_at; /* clock_us when they were queued */
     bool more;        /* the last claim left something behind */
+    int64_t probing;  /* clock_ms when the claim that tries parked topics began; 0: this batch tries none */
     bool woken;       /* another worker found more than it can take */
     bool pg_out;      /* the connection was lost, or did not come about */
     bool kafka_out;   /* the breaker is open for Kafka: ask before the next claim */
@@ -121,6 +122,7 @@ static struct step disconnect(struct relay *relay)
     crew_lanes(relay->crew, relay->worker, 0);
     batch_clear(&relay->batch);
     relay->marks_queued = false;
+    relay->claim.due = NO_PROBE;
     return NEXT(pause_step);
 }
 
@@ -259,6 +261,7 @@ static struct step claim_step(struct relay *relay)
     if (result != OK)
         return disconnect(relay);
 
+    relay->probing = probing && relay->batch.lanes != 0 ? start / 1000 : 0;
     if (probing && relay->batch.lanes == 0)
         relay->no_probe_before = clock_ms() + PROBE_REST_MS;
     relay->more = relay->batch.full;
@@ -392,6 +395,8 @@ static struct step mark_step(struct relay *relay)
     };
     crew_beat(relay->crew, relay->worker, 2 * ANSWER_TIMEOUT_MS);
     relay->marks_at = clock_us();
+    if (relay->probing != 0) /* a topic may let its probe wait: its neighbours get at least as much of our time */
+        relay->no_probe_before = 2 * clock_ms() - relay->probing;
     if (mark_queue(relay->pg, &relay->claim, &relay->batch, &options, &relay->marks, &relay->err) != OK)
         return disconnect(relay);
     relay->marks_queued = true;

@@ -18,7 +18,7 @@ from rig.statements import NO_LOOK_AT_SKIPPED, sql, without
 
 # --- claim against mark ---
 
-GATED = ('FROM "public".outbox_lanes', 'FROM "public".outbox_lanes WHERE rig_gate()')
+GATED = ('FROM "public".outbox_lanes WHERE', 'FROM "public".outbox_lanes WHERE rig_gate() AND')
 
 
 def claim_while_another_marks(db, hands, claim):
@@ -64,6 +64,14 @@ def test_a_lane_is_one_worker_s(hands):
     assert second.lanes() == [], "two workers send followers of each other's rows"
     first.commit()
     assert len(second.lanes()) == 16
+
+
+def test_a_probe_takes_its_lane_or_none(hands):
+    """Another lane's worker would find no row to try, and put the probe off."""
+    first, second = hands(), hands()
+    assert first.lanes(count=1, first=5) == [5]
+    assert second.lanes(first=5, only=True) == []
+    assert second.lanes(first=6, only=True) == [6]
 
 
 # --- operators and sweeps against a worker ---

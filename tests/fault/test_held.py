@@ -119,6 +119,42 @@ def test_routing_list_with_a_missing_topic(db, new_topic, missing, kafka, start,
     seen(judge_all(kafka, db.conn, [there, absent]).check(duplicates=30))
 
 
+def test_lists_of_a_parked_topic_drain_by_the_batch(db, missing, serve):
+    """Events of one key that name their topic in a list stand behind each other in the queue: one a claim would take for ever."""
+    (absent,) = missing()
+    daemon, window = serve(db, **SETTINGS)
+    for n in range(600):
+        writer.publish(db.conn, "unused", "a", f'{{"n": {n}}}', routing_key=absent)
+    wait_until(lambda: held(db) == 600 and parked(db), lambda: f"{held(db)} wait")
+    before = window.metrics()["outboxd_batch_events_count"]
+    missing.create(absent)
+    db.wait_settled(None, daemon)
+    assert innocent(db)
+    assert window.metrics()["outboxd_batch_events_count"] - before < 60, "one or two of them a batch"
+
+
+@fault("lists among the plain events of a missing topic", how="8,000 events of 9 keys: for a topic that exists, for one that does "
+       "not, and a tenth for both", promise="when the topic appears all flow in order, each released by the one before it: the "
+                                            "sweep finds nothing that was left")
+def test_lists_among_plain_events_drain(db, new_topic, missing, kafka, start, seen):
+    there, (absent,) = new_topic(), missing()
+    db.execute("""
+        INSERT INTO outbox_events (topic, aggregate_type, aggregate_id, payload, routing_key)
+        SELECT CASE WHEN x < 50 THEN %s ELSE %s END, 'order', 'order-' || n %% 9, jsonb_build_object('n', n),
+               CASE WHEN x < 10 THEN %s || ',' || %s END
+        FROM (SELECT n, hashint8(n)::bigint + 2147483648 AS h FROM generate_series(1, 8000) n) r
+        CROSS JOIN LATERAL (SELECT h %% 100 AS x) x""", there, absent, there, absent)
+    daemon = start(db, **{**SETTINGS, "OUTBOX_BATCH_SIZE": 50})
+    wait_until(lambda: sent(db) + held(db) == 8000, lambda: f"{sent(db)} sent, {held(db)} held")
+    missing.create(absent)
+    db.wait_settled(None, daemon)
+    wait_until(lambda: parked(db) == {}, "nothing is parked any more")
+    assert innocent(db)
+    assert "released" not in daemon.text(), "something waited for the sweep"
+    lists = db.value("SELECT count(*) FROM outbox_events WHERE routing_key IS NOT NULL")
+    seen(judge_all(kafka, db.conn, [there, absent]).check(duplicates=lists))
+
+
 @fault("a parked topic is emptied by hand", how="DELETE of every row that waits for it",
        promise="the topic leaves outbox_parked_topics by itself")
 def test_parked_topic_emptied_by_hand(db, missing, start, seen):

@@ -5,9 +5,8 @@ import time
 import pytest
 from rig import judge as judges
 from rig import kafka as kafkas
-from rig import process, writer
+from rig import writer
 from rig.faults import fault, length
-from rig.http import Window
 from rig.process import wait_until
 
 AWAY, FROZEN = length(10, long=60), length(8, long=15)
@@ -44,19 +43,6 @@ def single(breakable):
 @pytest.fixture
 def three(breakable):
     return breakable(3)
-
-
-@pytest.fixture
-def serve(start):
-    """Starts a daemon with its window open: (daemon, window)."""
-    def serve(db, **settings):
-        port = process.free_port()
-        daemon = start(db, OUTBOX_HTTP_LISTEN=f"127.0.0.1:{port}", **settings)
-        window = Window(port)
-        wait_until(lambda: window.get("/healthz")[0] == 200, "the window is open")
-        return daemon, window
-
-    return serve
 
 
 def flow(db, topic):
@@ -214,6 +200,34 @@ def test_not_enough_replicas(db, three, serve, judge, seen):
     wait_until(lambda: db.value("SELECT count(*) FROM outbox_parked_topics") == 0, "nothing is parked any more")
     verdict = judge(strict, free, kafka=three).check(duplicates=IN_FLIGHT * 8)
     seen(verdict, f"meanwhile {reason}; the slowest neighbour took {slowest:.1f} s beside three probes")
+
+
+@fault("many topics have too few replicas", how="five topics with min.insync.replicas=3 of 3, each waiting in a lane of its own; "
+       "one of three brokers is killed; one worker",
+       promise="their probes, one of which is always due, take turns with the neighbours' batches")
+def test_many_silent_topics(db, three, start, judge, seen):
+    free = three.create_topic("beside", partitions=3, replicas=3)
+    strict = [three.create_topic(f"silent-{n}", partitions=1, replicas=3, min_insync_replicas=3) for n in range(5)]
+    keys = [row[0] for row in db.execute("SELECT min(k) FROM generate_series(1, 500) n, format('key-%s', n) k GROUP BY outbox_lane(k)")]
+    daemon = start(db, kafka=three, OUTBOX_DELIVERY_TIMEOUT="12s", **{**SETTINGS, "OUTBOX_WORKERS": 1})
+    with flow(db, free):
+        wait_flowing(db)
+        victim = three.leader(free)
+        victim.kill()
+        for topic, key in zip(strict, keys):
+            writer.publish(db.conn, topic, key)
+        wait_until(lambda: db.value("SELECT count(*) FROM outbox_parked_topics") == 5, "all five are parked")
+        since = db.value("SELECT clock_timestamp()")
+        wait_until(lambda: db.value("SELECT min(probes) >= 2 FROM outbox_parked_topics"), "each is tried again")
+        slowest = float(db.value("SELECT extract(epoch FROM max(coalesce(published_at, clock_timestamp()) - created_at)) "
+                                 "FROM outbox_events WHERE topic = %s AND created_at > %s", free, since))
+        assert slowest < 9, "the neighbours wait for more than one probe"
+        victim.start()
+        three.wait_ready()
+    db.wait_settled(None, daemon)
+    check_innocent(db)
+    wait_until(lambda: db.value("SELECT count(*) FROM outbox_parked_topics") == 0, "nothing is parked any more")
+    seen(judge(free, *strict, kafka=three).check(duplicates=IN_FLIGHT * 8), f"the slowest neighbour took {slowest:.1f} s")
 
 
 def count_updates(db):

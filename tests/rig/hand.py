@@ -24,9 +24,9 @@ class Hand:
         cursor = self.conn.execute(text, params or None)
         return cursor.fetchall() if cursor.description else cursor.rowcount
 
-    def lanes(self, count=16, first=0, text=sql("claim.c", "lanes")):
-        """Locks free lanes and returns their numbers."""
-        found = self.run(text, first, count)[0][0]
+    def lanes(self, count=16, first=0, only=False, text=sql("claim.c", "lanes")):
+        """Locks free lanes, or only the first one, and returns their numbers."""
+        found = self.run(text, first, count, only)[0][0]
         return [int(lane) for lane in found.split(",") if lane]
 
     def take(self, limit=100, text=sql("claim.c", "take")):
