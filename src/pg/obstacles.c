@@ -58,7 +58,7 @@ static const struct statement probes = {"probes",
     "  SELECT e.* FROM @.outbox_parked_topics p JOIN " OUR_ROWS("$3") " ON l.lane = p.probe_lane CROSS JOIN LATERAL ("
     "    SELECT * FROM (" FREE_ROWS(COLUMNS, "p.probe_lane", "p.topic", "$3", "$4", BEFORE_READY, "1") LOCKED " LIMIT 1) plain"
     "    UNION ALL"
-    "    SELECT * FROM (" FREE_LISTS(COLUMNS, "p.probe_lane", "p.topic", "$3", "$4", BEFORE_READY) LOCKED " LIMIT 1) listed"
+    "    SELECT * FROM (" FREE_LISTS(COLUMNS, "p.probe_lane", "p.topic", "$3", "$4", BEFORE_READY, "") LOCKED " LIMIT 1) listed"
     "    LIMIT 1) e"
     "  WHERE p.state = 'parked' AND p.probe_after <= now()) e"};
 
@@ -72,10 +72,8 @@ static const struct statement drained = {"drained",
     "      CROSS JOIN LATERAL ("
     "        SELECT * FROM (" FREE_ROWS(COLUMNS, "l.lane", "p.topic", "$5", "$6", BEFORE_READY, "$3") LOCKED ") plain"
     "        UNION ALL"
-    "        SELECT * FROM (" FREE_LISTS(COLUMNS, "l.lane", "p.topic", "$5", "$6", BEFORE_READY)
-    "          LIMIT $3" LOCKED
-    "          WHERE NOT EXISTS (SELECT FROM @.outbox_parked_topics o WHERE o.state = 'parked'"
-    "            AND o.topic = ANY (@.outbox_topics(f.topic, f.routing_key)))) listed) e"
+    "        SELECT * FROM (" FREE_LISTS(COLUMNS, "l.lane", "p.topic", "$5", "$6", BEFORE_READY, NOT_PARKED_ELSEWHERE)
+    "          LIMIT $3" LOCKED ") listed) e"
     "    LIMIT $3) e) e"};
 
 /* For each stream asked about: its first row that is unfinished, not ready and not in this batch; then a line for every

@@ -13,10 +13,7 @@ static const struct statement lock_topics = {
 /* clang-format off */
 #define SOME_FREE(lane, topic, lists) \
     "(EXISTS (" FREE_ROWS("e.seq", lane, topic, "$2", "$3", NO_SEQ, "1") END_FREE ")" \
-    " OR EXISTS (" FREE_LISTS("e.seq, e.topic, e.routing_key", lane, topic, "$2", "$3", NO_SEQ) END_FREE lists "))"
-#define NOT_PARKED_ELSEWHERE \
-    " WHERE NOT EXISTS (SELECT FROM @.outbox_parked_topics o WHERE o.state = 'parked'" \
-    "   AND o.topic = ANY (@.outbox_topics(f.topic, f.routing_key)))"
+    " OR EXISTS (" FREE_LISTS("e.seq", lane, topic, "$2", "$3", NO_SEQ, lists) END_FREE "))"
 #define HAS_HELD(lane, topic) \
     "(" SOME_ROW("e.lane = " lane " AND e.topic = " topic " AND " HELD) \
     " OR " SOME_ROW("e.lane = " lane " AND " ROUTED_HELD " AND " ROUTED_TO(topic)) ")"
@@ -30,7 +27,7 @@ static const struct statement elect = {"elect",
     "  SELECT l.lane, h.seq FROM " LANE_SERIES " CROSS JOIN LATERAL ("
     "    " FREE_ROWS("e.seq", "l.lane", "t.topic", "$2", "$3", NO_SEQ, "1") END_FREE
     "    UNION ALL"
-    "    " FREE_LISTS("e.seq", "l.lane", "t.topic", "$2", "$3", NO_SEQ) END_FREE ") h LIMIT 1) h "
+    "    " FREE_LISTS("e.seq", "l.lane", "t.topic", "$2", "$3", NO_SEQ, "") END_FREE ") h LIMIT 1) h "
     "WHERE t.topic = p.topic AND p.topic = ANY ($1::text[]) AND p.state = 'parked'"
     "  AND NOT " SOME_FREE("p.probe_lane", "p.topic", "")};
 /* clang-format on */

@@ -60,14 +60,17 @@
     "  SELECT " columns " FROM @.outbox_events e WHERE e.lane = " lane " AND e.topic = " topic " AND " KEY " = k.key AND " HELD \
     "    AND e.seq < least(" before ", " IN_THE_WAY(lane, topic, ordered, dead) ") ORDER BY seq LIMIT " n
 
-/* Of the rows with a list the first one of each key that goes to the topic: the others stand behind it. */
-#define FREE_LISTS(columns, lane, topic, ordered, dead, before) \
+/* Of the rows with a list the first one of each key that goes to the topic: the others stand behind it. `also`, another condition,
+ * must be met before the row is locked: what is locked and then left out would be nobody's obstacle (NOT_OURS). */
+#define FREE_LISTS(columns, lane, topic, ordered, dead, before, also) \
     "SELECT f.* FROM " KEYS(lane, ROUTED_HELD) " CROSS JOIN LATERAL (" \
     "  SELECT " columns " FROM @.outbox_events e WHERE e.lane = " lane " AND " KEY " = k.key AND " ROUTED_HELD \
     "    AND " ROUTED_TO(topic) " AND e.seq < " before \
     "    AND e.seq <= CASE WHEN " ordered "::boolean THEN " FIRST_OF_KEY(lane, ROUTED_HELD " AND " ROUTED_TO(topic)) \
     "      ELSE " NO_SEQ " END" \
-    "    AND " ROUTED_FREE(ordered, dead) " ORDER BY seq"
+    "    AND " ROUTED_FREE(ordered, dead) also " ORDER BY seq"
+#define NOT_PARKED_ELSEWHERE \
+    " AND NOT EXISTS (SELECT FROM @.outbox_parked_topics o WHERE o.state = 'parked' AND " ROUTED_TO("o.topic") ")"
 /* Both end open: FOR UPDATE may follow. */
 #define END_FREE ") f"
 

@@ -46,6 +46,12 @@ class Hand:
                               [row.key for row in taken], False))
         return [found.get(n) for n in range(1, len(taken) + 1)]
 
+    def drained(self, *taken, limit=100):
+        """The seqs of the rows of draining topics that come back with these."""
+        last = {row.lane: max(other.seq for other in taken if other.lane == row.lane) for row in taken}
+        return [row[2] for row in self.run(sql("obstacles.c", "drained"), list(last), list(last.values()), limit, 1 << 30, True, False,
+                                           (1 << 31) - 1)]
+
     def sent(self, *taken):
         seqs = [row.seq for row in taken]
         return self.run(sql("mark.c", "sent"), [row.ctid for row in taken], min(seqs), max(seqs))
