@@ -200,9 +200,8 @@ static enum result connect_host(struct pg *pg, const PQconninfoOption *parsed, i
 {
     static const char *const ours[][2] = {
         /* what the user did not set: notice a dead peer within about 15 seconds */
-        {"keepalives", "1"},         {"keepalives_idle", "5"},      {"keepalives_interval", "3"},
-        {"keepalives_count", "3"},   {"tcp_user_timeout", "15000"}, {"application_name", "outboxd"},
-        {"client_encoding", "UTF8"},
+        {"keepalives", "1"},       {"keepalives_idle", "5"},      {"keepalives_interval", "3"},
+        {"keepalives_count", "3"}, {"tcp_user_timeout", "15000"}, {"application_name", "outboxd"},
     };
     static const char *const lists[] = {"host", "hostaddr", "port"};
     _cleanup_(str_free) char *first = conninfo_item(option(parsed, lists[0]), host);
@@ -219,6 +218,8 @@ static enum result connect_host(struct pg *pg, const PQconninfoOption *parsed, i
     for (size_t i = 0; i < ARRAY_LEN(lists); i++) /* a later one counts */
         if (items[i])
             names[n] = lists[i], values[n++] = items[i];
+    names[n] = "client_encoding",
+    values[n++] = "UTF8"; /* what JSON is on its way to Kafka, whatever PGCLIENTENCODING says */
     names[n] = NULL, values[n] = NULL;
     PQfinish(pg->conn);
     pg->conn = PQconnectStartParams(names, values, 0);

@@ -129,6 +129,18 @@ def test_partition_key_and_partitions_of_the_java_client(db, new_topic, start, k
     assert places == {key: java_partition(key.encode(), 13) for key in keys}
 
 
+@pytest.mark.parametrize("by", ["environment", "url"])
+def test_json_is_utf8_whatever_the_encoding_of_clients(by, db, topic, start, judge):
+    for key in ("Zoë", "日本"):  # the second is not in LATIN1 at all
+        writer.publish(db.conn, topic, key, json.dumps({"name": key}), headers=json.dumps({"name": key}))
+    if by == "url":
+        start(db, OUTBOX_DATABASE_URL=f"{db.url}?client_encoding=LATIN1")
+    else:
+        start(None, PGHOST="127.0.0.1", PGPORT=db.cluster.port, PGUSER="postgres", PGDATABASE=db.name, PGCLIENTENCODING="LATIN1")
+    db.wait_settled()
+    assert judge(topic).check().messages == 2
+
+
 def test_message_time_is_the_time_of_publishing(db, topic, start, kafka):
     """An old or future occurred_at would make a broker refuse or expire the message."""
     writer.publish(db.conn, topic, "k", occurred_at="1999-01-01 00:00:00+00")
