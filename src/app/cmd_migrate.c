@@ -53,7 +53,7 @@ int cmd_migrate(int argc, char **argv)
         return code;
     int target = to < 0 ? n_migrations : (int)to;
     if (strcmp(action, "print") == 0)
-        schema_print(config.schema, target, stdout);
+        schema_print(config.schema, target, config.notify, stdout);
     else
         code = migrate(&config, action, target);
     config_done(&config);

@@ -7,6 +7,9 @@
 
 #define TIMEOUT_MS 600000 /* building an index on a large table takes its time */
 
+#define ENABLE_NOTIFY  "ALTER TABLE outbox_events ENABLE TRIGGER outbox_notify"
+#define DISABLE_NOTIFY "ALTER TABLE outbox_events DISABLE TRIGGER outbox_notify"
+
 static const char version_table[] = "CREATE TABLE IF NOT EXISTS outbox_schema_version (\n"
                                     "    version    INTEGER PRIMARY KEY,\n"
                                     "    name       TEXT NOT NULL,\n"
@@ -186,9 +189,19 @@ static enum result enter_schema(struct pg *pg, bool create, struct error *err)
     return result;
 }
 
+/* What was done is done when all of it is committed; before that nothing was. */
+static enum result tell(enum result result, struct strbuf *done, FILE *report)
+{
+    if (result == OK && done->len > 0)
+        fputs(done->data, report);
+    strbuf_done(done);
+    return result;
+}
+
 enum result schema_up(struct pg *pg, const char *schema, int to, bool notify, FILE *report, struct error *err)
 {
     struct schema_state state = {0};
+    struct strbuf done = {0};
     enum result result = begin(pg, err);
     if (result != OK)
         return result;
@@ -196,26 +209,22 @@ enum result schema_up(struct pg *pg, const char *schema, int to, bool notify, FI
     if (result == OK)
         result = schema_read(pg, &state, err);
     if (result == OK && state.version >= to)
-        fprintf(report, "schema %s is at version %d: nothing to do\n", schema, state.version);
+        strbuf_addf(&done, "schema %s is at version %d: nothing to do\n", schema, state.version);
     for (int v = state.version; result == OK && v < to; v++) {
         result = run(pg, &migrations[v], true, err);
-        if (result == OK)
-            fprintf(report, "applied %03d_%s\n", migrations[v].version, migrations[v].name);
+        strbuf_addf(&done, "applied %03d_%s\n", migrations[v].version, migrations[v].name);
     }
     if (result == OK && to >= 1 && state.notify != notify) {
-        result = pg_script(pg,
-                           notify ? "ALTER TABLE outbox_events ENABLE TRIGGER outbox_notify"
-                                  : "ALTER TABLE outbox_events DISABLE TRIGGER outbox_notify",
-                           TIMEOUT_MS, err);
-        if (result == OK)
-            fprintf(report, "notify trigger: %s\n", notify ? "on" : "off");
+        result = pg_script(pg, notify ? ENABLE_NOTIFY : DISABLE_NOTIFY, TIMEOUT_MS, err);
+        strbuf_addf(&done, "notify trigger: %s\n", notify ? "on" : "off");
     }
-    return end(pg, result, err);
+    return tell(end(pg, result, err), &done, report);
 }
 
 enum result schema_down(struct pg *pg, int to, FILE *report, struct error *err)
 {
     struct schema_state state = {0};
+    struct strbuf done = {0};
     enum result result = begin(pg, err);
     if (result != OK)
         return result;
@@ -223,15 +232,14 @@ enum result schema_down(struct pg *pg, int to, FILE *report, struct error *err)
     if (result == OK)
         result = schema_read(pg, &state, err);
     if (result == OK && state.version <= to)
-        fprintf(report, "schema is at version %d: nothing to do\n", state.version);
+        strbuf_addf(&done, "schema is at version %d: nothing to do\n", state.version);
     for (int v = result == OK ? state.version : 0; result == OK && v > to; v--) {
         result = run(pg, &migrations[v - 1], false, err);
-        if (result == OK)
-            fprintf(report, "reverted %03d_%s\n", migrations[v - 1].version, migrations[v - 1].name);
+        strbuf_addf(&done, "reverted %03d_%s\n", migrations[v - 1].version, migrations[v - 1].name);
     }
     if (result == OK && to == 0 && state.version > 0)
         result = pg_script(pg, "DROP TABLE outbox_schema_version", 10000, err);
-    return end(pg, result, err);
+    return tell(end(pg, result, err), &done, report);
 }
 
 /* --- for people --- */
@@ -247,7 +255,7 @@ static void print_identifier(const char *name, FILE *out)
     fputc('"', out);
 }
 
-void schema_print(const char *schema, int to, FILE *out)
+void schema_print(const char *schema, int to, bool notify, FILE *out)
 {
     fprintf(out, "BEGIN;\nCREATE SCHEMA IF NOT EXISTS ");
     print_identifier(schema, out);
@@ -260,6 +268,8 @@ void schema_print(const char *schema, int to, FILE *out)
             "\n-- %03d_%s\n%sINSERT INTO outbox_schema_version (version, name, checksum) VALUES (%d, '%s', '%s');\n",
             migrations[i].version, migrations[i].name, migrations[i].up, migrations[i].version, migrations[i].name,
             migrations[i].checksum);
+    if (notify && to >= 1)
+        fprintf(out, "\n" ENABLE_NOTIFY ";\n");
     fprintf(out, "COMMIT;\n");
 }
 

@@ -22,12 +22,14 @@ enum result schema_current(struct pg *pg, struct schema_state *ret, struct error
 /* For run: is it exactly ours, and may this user do the relay's work? FATAL with the command or the GRANT if not. */
 enum result schema_check(struct pg *pg, bool needs_delete, struct schema_state *ret, struct error *err) CHECK_RESULT;
 
-/* Up to version `to`, in one transaction that two programs cannot run at once. `report` gets a line a migration. */
+/* Up to version `to`, in one transaction that two programs cannot run at once. `report` gets a line a migration, when all are
+ * committed. */
 enum result schema_up(struct pg *pg, const char *schema, int to, bool notify, FILE *report,
                       struct error *err) CHECK_RESULT;
 enum result schema_down(struct pg *pg, int to, FILE *report, struct error *err) CHECK_RESULT;
 
-void schema_print(const char *schema, int to, FILE *out); /* the script that `up` runs */
+void schema_print(const char *schema, int to, bool notify,
+                  FILE *out); /* the script that `up` runs in an empty schema */
 void schema_status(const struct schema_state *state, FILE *out);
 
 #endif

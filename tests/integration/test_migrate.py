@@ -54,15 +54,27 @@ def test_up_and_down_by_steps(empty_db):
     assert db.migrate("status").returncode == 0
 
 
-def test_print_is_sql_that_works(empty_db):
+def test_what_was_rolled_back_is_not_told_as_done(db):
+    db.execute("CREATE VIEW ours AS SELECT id FROM outbox_events")
+    last = latest(db)
+    done = db.migrate("down", "--to", "0", check=False)
+    assert (done.returncode, done.stdout) == (1, "") and "rolled back" in done.stderr
+    assert latest(db) == last
+    db.execute("DROP VIEW ours")
+    assert db.migrate("down", "--to", "0").stdout.splitlines()[0].startswith(f"reverted {last:03}_")
+
+
+@pytest.mark.parametrize("notify", ["off", "on"])
+def test_print_is_sql_that_works(notify, empty_db):
     """For those who may not let a program change their schema: the text does the same."""
-    text = empty_db.migrate("print").stdout
+    text = empty_db.migrate("print", OUTBOX_NOTIFY=notify).stdout
     assert "CREATE TABLE" in text and PASSWORD not in text
     assert objects(empty_db) == 0, "print changes nothing"
     done = subprocess.run(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", empty_db.cluster.url(empty_db.name)], input=text, text=True,
                           capture_output=True)
     assert done.returncode == 0, done.stderr
-    assert empty_db.migrate("status").returncode == 0
+    status = empty_db.migrate("status")
+    assert status.returncode == 0 and f"notify trigger: {notify}" in status.stdout
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "serializable"])
