@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "inspect.h"
 #include "log.h"
 #include "metrics.h"
 #include "pg.h"
@@ -72,11 +73,12 @@ int app_fail(enum result result, const struct error *err)
     return result == FATAL || pg_login_refused(err) || pg_error_is_permanent(err) ? EXIT_CONFIG : EXIT_FAILED;
 }
 
-int app_load_config(struct config *config)
+static int load_config(struct config *config, bool brokers)
 {
+    const struct config_demands demands = {.brokers = brokers, .property_fault = inspect_property};
     struct error err = {0};
 
-    if (config_load(config, environ, &err) != OK) {
+    if (config_load(config, environ, &demands, &err) != OK) {
         app_complain(&err);
         return EXIT_CONFIG;
     }
@@ -84,18 +86,14 @@ int app_load_config(struct config *config)
     return EXIT_OK;
 }
 
+int app_load_config(struct config *config)
+{
+    return load_config(config, false);
+}
+
 int app_load_kafka_config(struct config *config)
 {
-    struct error err = {0};
-    int code = app_load_config(config);
-
-    if (code != EXIT_OK || config_brokers(config))
-        return code;
-    error_fatal(&err, NO_BROKERS);
-    error_hint(&err, "set " BROKERS_REMEDY);
-    app_complain(&err);
-    config_done(config);
-    return EXIT_CONFIG;
+    return load_config(config, true);
 }
 
 int app_finish(int code)

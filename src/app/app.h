@@ -41,7 +41,8 @@ int cmd_ulid(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 
 /* Loads the settings from the environment and sets up the log. Returns EXIT_OK, or EXIT_CONFIG after telling
- * why on stderr. */
+ * why on stderr. Every command asks librdkafka about its properties, too: what is none may be a secret whose name was mistyped,
+ * and must not be shown. */
 int app_load_config(struct config *config);
 
 /* The same for commands that work with Kafka for long: without its address they would wait for ever. */

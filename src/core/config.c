@@ -262,18 +262,30 @@ static bool property_name(const char *setting, struct strbuf *ret)
     return ret->len > 0 && ret->data[0] != '.' && ret->data[ret->len - 1] != '.';
 }
 
-static void load_property(struct config *config, char **env, const char *setting, struct problems *problems)
+static void check_property(const char *setting, const char *property, const char *value,
+                           const struct config_demands *demands, struct problems *problems)
+{
+    const char *reason = kafka_refusal(property);
+    _cleanup_(str_free) char *fault =
+        !reason && demands && demands->property_fault ? demands->property_fault(property, value) : NULL;
+
+    if (reason)
+        problem(problems, setting, "%s is not yours to set: %s", property, reason);
+    else if (fault)
+        problem(problems, setting, "%s", fault);
+}
+
+static void load_property(struct config *config, char **env, const char *setting, const struct config_demands *demands,
+                          struct problems *problems)
 {
     struct strbuf property = {0};
-    const char *reason;
 
     if (!property_name(setting + strlen(KAFKA_PREFIX), &property)) {
         problem(problems, setting, "not the name of a librdkafka property: write it in capitals, _ for . and __ for _");
     } else if (!config_kafka(config, property.data)) {
         char *value = get_value(env, setting, config_kafka_secret(property.data), problems);
-        if (value && *value && (reason = kafka_refusal(property.data)))
-            problem(problems, setting, "%s is not yours to set: %s", property.data, reason);
         if (value && *value) {
+            check_property(setting, property.data, value, demands, problems);
             config->kafka = mem_grow(config->kafka, config->n_kafka + 1, sizeof(*config->kafka));
             config->kafka[config->n_kafka++] = (struct kafka_property){TAKE(property.data), TAKE(value)};
         }
@@ -296,20 +308,22 @@ static bool is_service_link(const char *name, const char *value)
            (str_has_prefix(value, "tcp://") || str_has_prefix(value, "udp://"));
 }
 
-static void refuse_unknown(const char *name, struct problems *problems)
+/* The first `len` characters of the name are to be known; behind them stands _FILE or nothing. */
+static void refuse_unknown(const char *name, size_t len, struct problems *problems)
 {
-    const char *nearest = KAFKA_PREFIX "BOOTSTRAP_SERVERS";
-    size_t best = str_distance(name, nearest);
+    _cleanup_(str_free) char *base = str_dupn(name, len);
+    const char *nearest = BROKERS_SETTING;
+    size_t best = str_distance(base, nearest);
 
     for (size_t i = 0; i < n_params; i++) {
-        size_t distance = str_distance(name, params[i].name);
+        size_t distance = str_distance(base, params[i].name);
         if (distance < best) {
             best = distance;
             nearest = params[i].name;
         }
     }
-    if (best <= 2 + strlen(name) / 5)
-        problem(problems, name, "no such setting; did you mean %s?", nearest);
+    if (best <= 2 + len / 5)
+        problem(problems, name, "no such setting; did you mean %s%s?", nearest, name + len);
     else
         problem(problems, name, "no such setting; `outboxd config` lists them all");
 }
@@ -331,7 +345,8 @@ static void strip_file_suffix(char *name)
 }
 
 /* Everything else that is called OUTBOX_*: properties of librdkafka, and mistakes. */
-static void load_others(struct config *config, char **env, struct problems *problems)
+static void load_others(struct config *config, char **env, const struct config_demands *demands,
+                        struct problems *problems)
 {
     for (char **entry = env; *entry; entry++) {
         const char *equals = strchr(*entry, '=');
@@ -345,9 +360,9 @@ static void load_others(struct config *config, char **env, struct problems *prob
         if (!str_eq(base, name) && find_env(env, base))
             continue; /* the entry without _FILE stands for both */
         if (str_has_prefix(base, KAFKA_PREFIX))
-            load_property(config, env, base, problems);
+            load_property(config, env, base, demands, problems);
         else if (!is_param(base))
-            refuse_unknown(name, problems);
+            refuse_unknown(name, strlen(base), problems);
     }
 }
 
@@ -373,14 +388,16 @@ static int compare_properties(const void *va, const void *vb)
     return strcmp(a->name, b->name);
 }
 
-enum result config_load(struct config *config, char **env, struct error *err)
+enum result config_load(struct config *config, char **env, const struct config_demands *demands, struct error *err)
 {
     struct problems problems = {0};
 
     *config = (struct config){0};
     load_params(config, env, &problems);
-    load_others(config, env, &problems);
+    load_others(config, env, demands, &problems);
     check_together(config, &problems);
+    if (demands && demands->brokers && !config_brokers(config))
+        problem(&problems, BROKERS_SETTING, "it is not set; write " BROKERS_REMEDY);
     if (problems.n == 0) {
         if (config->n_kafka)
             qsort(config->kafka, config->n_kafka, sizeof(*config->kafka), compare_properties);

@@ -39,10 +39,19 @@ struct config {
     uint64_t given; /* bit i: row i of config.def came from the environment */
 };
 
+/* What the settings must suffice for, beyond the table. */
+struct config_demands {
+    bool brokers; /* the address of Kafka must be there */
+    /* Why librdkafka does not take the value, without that of a secret, the caller's; NULL: it does. */
+    char *(*property_fault)(const char *property, const char *value);
+};
+
 /* Reads `env` (as of main). Every problem in one message, a line each: unknown names with the nearest known one, bad
- * values with the range, NAME and NAME_FILE both given. FATAL on any; the config is then empty. An empty value counts as
- * unset where unset has a meaning, but not that of a token, and not the content of a secret's file. No message holds the value of a secret. */
-enum result config_load(struct config *config, char **env, struct error *err) CHECK_RESULT;
+ * values with the range, NAME and NAME_FILE both given, and what the demands (NULL: none) find. FATAL on any; the config is
+ * then empty. An empty value counts as unset where unset has a meaning, but not that of a token, and not the content of a
+ * secret's file. No message holds the value of a secret. */
+enum result config_load(struct config *config, char **env, const struct config_demands *demands,
+                        struct error *err) CHECK_RESULT;
 void config_done(struct config *config);
 
 enum config_output { CONFIG_TABLE, CONFIG_JSON, CONFIG_MARKDOWN, CONFIG_ENV, CONFIG_MAN };

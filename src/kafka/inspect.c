@@ -63,11 +63,11 @@ static void note_error(rd_kafka_t *rk, int code, const char *reason, void *opaqu
     snprintf(inspection->trouble, sizeof(inspection->trouble), "%s", reason);
 }
 
-enum result inspect_settings(const struct config *config, struct error *err)
+char *inspect_property(const char *property, const char *value)
 {
-    _cleanup_(settings_free) rd_kafka_conf_t *conf = NULL;
+    _cleanup_(settings_free) rd_kafka_conf_t *conf = rd_kafka_conf_new();
 
-    return settings_begin(config, NULL, &conf, err);
+    return settings_set(conf, property, value);
 }
 
 static enum result connect_client(struct inspection *inspection, struct error *err)

@@ -7,8 +7,9 @@
 #include "error.h"
 #include "finding.h"
 
-/* Does librdkafka know the properties, and take their values? FATAL: err names the first setting that it does not take. */
-enum result inspect_settings(const struct config *config, struct error *err) CHECK_RESULT;
+/* Does librdkafka know the property, and take this value? NULL: yes; else why not, without the value of a secret. Owned by the
+ * caller. */
+char *inspect_property(const char *property, const char *value);
 
 /* `topics`: those that events wait for. FATAL: a property that librdkafka does not take (err names the setting). */
 enum result inspect_kafka(const struct config *config, const char *const *topics, size_t n, int timeout_ms,

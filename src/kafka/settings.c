@@ -21,18 +21,25 @@ enum result settings_apply(rd_kafka_conf_t *conf, const struct setting *settings
     return OK;
 }
 
-static enum result apply_user(rd_kafka_conf_t *conf, const struct config *config, struct error *err)
+char *settings_set(rd_kafka_conf_t *conf, const char *property, const char *value)
 {
     char text[512];
 
+    if (rd_kafka_conf_set(conf, property, value, text, sizeof(text)) == RD_KAFKA_CONF_OK)
+        return NULL;
+    /* librdkafka quotes the value in its text. */
+    return str_dup(config_kafka_secret(property) ? "librdkafka does not take this value" : text);
+}
+
+static enum result apply_user(rd_kafka_conf_t *conf, const struct config *config, struct error *err)
+{
     for (size_t i = 0; i < config->n_kafka; i++) {
         const struct kafka_property *property = &config->kafka[i];
-        if (rd_kafka_conf_set(conf, property->name, property->value, text, sizeof(text)) == RD_KAFKA_CONF_OK)
+        _cleanup_(str_free) char *fault = settings_set(conf, property->name, property->value);
+        if (!fault)
             continue;
         _cleanup_(str_free) char *setting = config_kafka_setting(property->name);
-        /* librdkafka quotes the value in its text. */
-        return error_fatal(err, "%s: %s", setting,
-                           config_kafka_secret(property->name) ? "librdkafka does not take this value" : text);
+        return error_fatal(err, "%s: %s", setting, fault);
     }
     return OK;
 }

@@ -17,6 +17,10 @@ struct setting { /* a table of them ends with a NULL name */
 enum result settings_begin(const struct config *config, const struct setting *defaults, rd_kafka_conf_t **ret,
                            struct error *err) CHECK_RESULT;
 
+/* One property of the user's. NULL: done; else why librdkafka does not take it, without the value of a secret. Owned by the
+ * caller. */
+char *settings_set(rd_kafka_conf_t *conf, const char *property, const char *value);
+
 /* Over what is there. */
 enum result settings_apply(rd_kafka_conf_t *conf, const struct setting *settings, struct error *err) CHECK_RESULT;
 

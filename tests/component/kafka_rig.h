@@ -47,7 +47,7 @@ static inline void rig_config(struct rig *rig, const char *const *more)
     while (more && *more)
         env[n++] = str_dup(*more++);
     config_done(&rig->config);
-    if (config_load(&rig->config, env, &rig->err) != OK)
+    if (config_load(&rig->config, env, NULL, &rig->err) != OK)
         fail_msg("%s", rig->err.message);
     for (size_t i = 0; i < n; i++)
         free(env[i]);

@@ -148,7 +148,7 @@ static void check_env_file(const char *text, const char *json)
 
     while ((env[n] = next_env(&text)))
         REQUIRE(++n < ARRAY_LEN(env) - 1);
-    REQUIRE(config_load(&config, env, &err) == OK);
+    REQUIRE(config_load(&config, env, NULL, &err) == OK);
     _cleanup_(str_free) char *again = print(&config, CONFIG_JSON);
     json_t *a = json_loads(json, 0, NULL), *b = json_loads(again, 0, NULL), *value;
     const char *name;
@@ -205,7 +205,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0; /* what looks like the plant and is none would be a false alarm */
     while (input.left && env.n < ENV_MAX)
         add_entry(&env, take_field(&input));
-    enum result result = config_load(&config, env.entries, &err);
+    enum result result = config_load(&config, env.entries, NULL, &err);
     REQUIRE(result == OK || (result == FATAL && err.message[0] && err.hint[0]));
     REQUIRE(!strstr(err.message, HUSH) && !strstr(err.hint, HUSH));
     if (result == OK)

@@ -147,8 +147,22 @@ class Config(unittest.TestCase):
         for command in ("run", "consume"):
             code, out, err = run(command, OUTBOX_DATABASE_URL="postgresql://127.0.0.1:1/x", OUTBOX_HTTP_LISTEN="off", **consumer)
             self.assertEqual((code, out), (78, ""))
-            self.assertIn("OUTBOX_KAFKA_BOOTSTRAP_SERVERS is not set", err)
+            self.assertIn("OUTBOX_KAFKA_BOOTSTRAP_SERVERS: it is not set", err)
             self.assertIn("OUTBOX_KAFKA_BOOTSTRAP_SERVERS=<host:port>", err)
+
+    def test_what_librdkafka_finds_is_told_with_the_rest(self):
+        bad = {"OUTBOX_WORKERS": "many", "OUTBOX_KAFKA_LINGER_MSS": "5", "OUTBOX_KAFKA_SECURITY_PROTOCOL": "pigeon",
+               "OUTBOX_KAFKA_SASL_PASWORD": CANARY}
+        code, out, err = run("run", **bad)
+        self.assertEqual((code, out, len(err.splitlines())), (78, "", 1))
+        self.assertIn(" 5 bad settings: ", err)
+        for name in (*bad, "OUTBOX_KAFKA_BOOTSTRAP_SERVERS"):
+            self.assertEqual(err.count(f" {name}: "), 1, err)
+        self.assertNotIn(CANARY, err)
+        for command in ("config", "status", "migrate"):  # of these none needs a broker
+            code, out, err = run(command, **bad)
+            self.assertEqual((code, out), (78, ""))
+            self.assertTrue(err.startswith("outboxd: 4 bad settings:\n"), err)
 
     def test_no_secret_anywhere(self):
         secrets = {

@@ -19,7 +19,7 @@ static const char *refused(char **env)
     struct config config;
 
     error_clear(&err);
-    assert_int_equal(config_load(&config, env, &err), FATAL);
+    assert_int_equal(config_load(&config, env, NULL, &err), FATAL);
     assert_null(strstr(err.message, CANARY));
     assert_null(strstr(err.hint, CANARY));
     return err.message;
@@ -35,7 +35,7 @@ static void assert_refused(char **env, const char *part)
 static void load(struct config *config, char **env)
 {
     struct error err = {0};
-    if (config_load(config, env, &err) != OK)
+    if (config_load(config, env, NULL, &err) != OK)
         fail_msg("%s", err.message);
 }
 
@@ -193,7 +193,9 @@ static void unknown_names(void **state)
     (void)state;
     assert_refused(ENV((char *)"OUTBOX_WORKRES=" CANARY), "did you mean OUTBOX_WORKERS?");
     assert_refused(ENV((char *)"OUTBOX_DATABASEURL=" CANARY), "did you mean OUTBOX_DATABASE_URL?");
-    assert_refused(ENV((char *)"OUTBOX_HTTP_TOKN_FILE=" CANARY), "OUTBOX_HTTP_TOKN_FILE: no such setting");
+    assert_refused(ENV((char *)"OUTBOX_HTTP_TOKN_FILE=" CANARY),
+                   "OUTBOX_HTTP_TOKN_FILE: no such setting; did you mean OUTBOX_HTTP_TOKEN_FILE?");
+    assert_refused(ENV((char *)"OUTBOX_SCHEMAX_FILE=x"), "did you mean OUTBOX_SCHEMA_FILE?");
     assert_refused(ENV((char *)"OUTBOX_BOOTSTRAP_SERVERS=x"), "did you mean OUTBOX_KAFKA_BOOTSTRAP_SERVERS?");
     assert_refused(ENV((char *)"OUTBOX_SOMETHING_QUITE_DIFFERENT=1"), "`outboxd config` lists");
     assert_refused(ENV((char *)"OUTBOX_=1"), "no such setting");
