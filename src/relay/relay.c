@@ -83,9 +83,9 @@ static struct step pause_step(struct relay *relay);
 /* --- connect --- */
 
 /* Partial indexes and LIMIT are what the statements are written for; a plan made while the table was empty must not stay. The
- * time-out is for the look: a claim sets its own. */
+ * time-out is for the look: a claim sets its own. A worker that does not look is idle for as long as nothing happens. */
 static const char session[] = "SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off; "
-                              "SET jit = off; SET statement_timeout = '30s'";
+                              "SET jit = off; SET statement_timeout = '30s'; SET idle_session_timeout = 0";
 
 static struct step connect_step(struct relay *relay)
 {

@@ -92,6 +92,19 @@ def test_postgres_restarts(new_cluster, new_db, topic, start, kafka):
     judge_all(kafka, db.conn, [topic]).check(duplicates=3 * 2 * 100)
 
 
+def test_idle_workers_keep_their_connections(db, start):
+    db.execute(f"ALTER DATABASE {db.name} SET idle_session_timeout = '3s'")
+    daemon = start(db, OUTBOX_WORKERS=3)
+    daemon.wait_log("relaying")
+    sessions = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'outboxd' ORDER BY pid"
+    wait_until(lambda: len(db.execute(sessions)) == 4, "workers and janitor are connected")
+    before = db.execute(sessions)
+    other = db.connect()  # of a service that pauses: the server ends it
+    pid = other.info.backend_pid
+    wait_until(lambda: not db.value("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid), "the other session was ended")
+    assert db.execute(sessions) == before and "ended the connection" not in daemon.text()
+
+
 def test_failover(new_cluster, new_db, topic, start, kafka):
     """Two hosts in the URL: the daemon finds the promoted standby by itself."""
     primary = new_cluster()
