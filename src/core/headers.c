@@ -52,9 +52,16 @@ static void add(struct header_list *list, const char *name, size_t name_len, con
 #define ADD_SLICE(list, name, slice)  add(list, name, sizeof(name) - 1, (slice).data, (slice).len)
 #define ADD_STATIC(list, name, value) add(list, name, sizeof(name) - 1, value, sizeof(value) - 1)
 
-void headers_add(struct header_list *list, const char *name, const char *value)
+void headers_set(struct header_list *list, const char *name, const char *value)
 {
-    add(list, name, strlen(name), value, value ? strlen(value) : 0);
+    const struct header header = {name, strlen(name), value, value ? strlen(value) : 0};
+
+    for (size_t i = 0; i < list->n; i++)
+        if (list->items[i].name_len == header.name_len && memcmp(list->items[i].name, name, header.name_len) == 0) {
+            list->items[i] = header;
+            return;
+        }
+    add(list, header.name, header.name_len, header.value, header.value_len);
 }
 
 void headers_done(struct header_list *list)

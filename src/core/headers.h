@@ -26,7 +26,8 @@ struct header_list {
 /* REJECT: the row's headers are not an object (err says so): the event is DEAD. `source` is OUTBOX_SOURCE. */
 enum result headers_build(struct header_list *list, const struct event *event, enum header_format format,
                           const char *source, struct error *err) CHECK_RESULT;
-void headers_add(struct header_list *list, const char *name, const char *value); /* both must outlive the use */
+/* In the place of one of that name, else behind all others. Both texts must outlive the use. */
+void headers_set(struct header_list *list, const char *name, const char *value);
 void headers_done(struct header_list *list);
 
 #endif

@@ -85,6 +85,13 @@ void burial_free(struct burial *burial)
     free(burial);
 }
 
+/* In the place of any of that name: the event may itself come from a dead topic. */
+static void set_header(rd_kafka_headers_t *headers, const char *name, const char *value)
+{
+    rd_kafka_header_remove(headers, name);
+    rd_kafka_header_add(headers, name, -1, value, -1);
+}
+
 static rd_kafka_headers_t *make_headers(const struct letter *letter, const char *id, const char *error,
                                         unsigned attempts)
 {
@@ -103,11 +110,11 @@ static rd_kafka_headers_t *make_headers(const struct letter *letter, const char 
     snprintf(tries, sizeof tries, "%u", attempts);
     if (!has_id)
         rd_kafka_header_add(headers, "id", -1, id, -1);
-    rd_kafka_header_add(headers, "outbox_error", -1, error, -1);
-    rd_kafka_header_add(headers, "outbox_topic", -1, letter->topic, -1);
-    rd_kafka_header_add(headers, "outbox_partition", -1, partition, -1);
-    rd_kafka_header_add(headers, "outbox_offset", -1, offset, -1);
-    rd_kafka_header_add(headers, "outbox_attempts", -1, tries, -1);
+    set_header(headers, "outbox_error", error);
+    set_header(headers, "outbox_topic", letter->topic);
+    set_header(headers, "outbox_partition", partition);
+    set_header(headers, "outbox_offset", offset);
+    set_header(headers, "outbox_attempts", tries);
     return headers;
 }
 

@@ -186,8 +186,8 @@ enum result publisher_build_headers(struct publisher *publisher, const struct me
         result = headers_build(&publisher->headers, &plain, (enum header_format)config->headers, config->source, err);
     }
     const struct event *event = message->event;
-    headers_add(&publisher->headers, "outbox_error", event->reason ? event->reason : "");
-    headers_add(&publisher->headers, "outbox_topic",
+    headers_set(&publisher->headers, "outbox_error", event->reason ? event->reason : "");
+    headers_set(&publisher->headers, "outbox_topic",
                 event->routing_key.data ? event->routing_key.data : event->topic.data);
     return result;
 }

@@ -136,11 +136,15 @@ def test_poison(inbox, kafka, topic, consume):
 def test_dead_topic(inbox, kafka, new_topic, consume):
     topic, dead = new_topic(partitions=1), new_topic(partitions=1)
     make_picky(inbox, {"e000001": 10**9})
-    send(kafka, topic, numbered(4, keys=1))
+    sender = Sender(kafka, topic)
+    for id, key, value in numbered(4, keys=1):  # replayed from a dead topic
+        sender.send(id, key, value, headers=[("outbox_error", "old"), ("outbox_topic", "old"), ("outbox_attempts", "9")])
+    sender.flush()
     daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="picky", OUTBOX_CONSUMER_DEAD_TOPIC=dead, OUTBOX_CONSUMER_MAX_RETRIES=2)
     wait_notes(inbox, 3, daemon)
     [[message]] = read_topics(kafka.internal, [dead])
     headers = {name: value.decode() for name, value in message.headers()}
+    assert len(message.headers()) == len(headers)
     assert headers.pop("outbox_error").startswith("do not like e000001")
     assert headers == {"id": "e000001", "outbox_topic": topic, "outbox_partition": "0", "outbox_offset": "1", "outbox_attempts": "2"}
     assert (message.key(), json.loads(message.value())) == (b"k0", {"n": 1})

@@ -270,10 +270,13 @@ static void list_is_reused(void **state)
     const void *items = list.items, *arena = list.arena;
     assert_int_equal(headers_build(&list, &few, HEADERS_PLAIN, "", &err), OK);
     assert_int_equal(list.n, 7);
-    headers_add(&list, "outbox_error", "why");
-    headers_add(&list, "nothing", NULL);
+    headers_set(&list, "outbox_error", "old");
+    headers_set(&list, "nothing", NULL);
     assert_int_equal(list.n, 9);
     assert_null(list.items[8].value);
+    headers_set(&list, "outbox_error", "why");
+    assert_int_equal(list.n, 9);
+    assert_memory_equal(list.items[7].value, "why", 3);
     assert_ptr_equal(list.items, items);
     assert_ptr_equal(list.arena, arena);
     headers_done(&list);
