@@ -32,8 +32,9 @@ static enum result compare(const struct rows *rows, struct schema_state *state, 
         int version = (int)rows_int(rows, i, 0);
         const char *name = rows_text(rows, i, 1);
         if (version != i + 1) {
-            error_fatal(err, "migration %03d is missing in outbox_schema_version, but a later one (%03d %s) is there",
-                        i + 1, version, name);
+            error_fatal(err,
+                        "migration %03d_%s is missing in outbox_schema_version, but a later one (%03d_%s) is there",
+                        i + 1, migrations[i].name, version, name);
             error_hint(err, "restore the table, or migrate an empty schema anew");
             return FATAL;
         }
@@ -96,11 +97,15 @@ static enum result check_privileges(struct pg *pg, bool needs_delete, struct err
     return FATAL;
 }
 
+/* Waiting mends neither a privilege nor a table that is not there. */
+static enum result unless_permanent(enum result result, const struct error *err)
+{
+    return result == RETRY && pg_error_is_permanent(err) ? FATAL : result;
+}
+
 enum result schema_current(struct pg *pg, struct schema_state *ret, struct error *err)
 {
-    enum result result = schema_read(pg, ret, err);
-    if (result == RETRY && pg_error_is_permanent(err))
-        return FATAL;
+    enum result result = unless_permanent(schema_read(pg, ret, err), err);
     if (result != OK)
         return result;
     if (ret->version < ret->latest) {
@@ -118,7 +123,7 @@ enum result schema_current(struct pg *pg, struct schema_state *ret, struct error
 enum result schema_check(struct pg *pg, bool needs_delete, struct schema_state *ret, struct error *err)
 {
     enum result result = schema_current(pg, ret, err);
-    return result == OK ? check_privileges(pg, needs_delete, err) : result;
+    return result == OK ? unless_permanent(check_privileges(pg, needs_delete, err), err) : result;
 }
 
 /* --- migrating --- */

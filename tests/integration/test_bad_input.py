@@ -110,6 +110,11 @@ def test_newer_schema(command, db):
     refused(78, "newer", str(version), command=command, **db.settings)
 
 
+def test_schema_without_one_of_its_tables(db):
+    db.execute("DROP TABLE outbox_lanes")
+    refused(78, "outbox_lanes", "does not exist", **db.settings)
+
+
 def test_another_schema_name(db):
     refused(78, "elsewhere", "migrate up", **db.settings, OUTBOX_SCHEMA="elsewhere")
 
