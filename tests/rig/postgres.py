@@ -1,5 +1,6 @@
 """Private PostgreSQL clusters: one folder, one loopback port, trust for everybody but the user `locked`."""
 
+import contextlib
 import glob
 import os
 import shutil
@@ -134,14 +135,17 @@ class Cluster:
                 continue
         return found
 
+    def _tell_all(self, number):
+        for entry in self._children():
+            with contextlib.suppress(ProcessLookupError):  # a backend that has just ended
+                os.kill(int(entry.split("/")[2]), number)
+
     def freeze(self):
         """Stops every process of the cluster: connections stay open, nothing answers."""
-        for entry in self._children():
-            os.kill(int(entry.split("/")[2]), signal.SIGSTOP)
+        self._tell_all(signal.SIGSTOP)
 
     def thaw(self):
-        for entry in self._children():
-            os.kill(int(entry.split("/")[2]), signal.SIGCONT)
+        self._tell_all(signal.SIGCONT)
 
     def destroy(self):
         self.thaw()
