@@ -77,6 +77,6 @@ case $command in
         ;;
     dev-broker)
         _arguments \
-            '--listen[where to listen]:HOST:PORT:'
+            '--listen[where to listen]:HOST\:PORT:'
         ;;
 esac

@@ -199,7 +199,9 @@ static void zsh_arguments(const char *command, FILE *out)
         put(row->help, in_zsh, out);
         fputs("]", out);
         if (row->value) {
-            fprintf(out, ":%s:", row->value);
+            fputs(":", out);
+            put(row->value, in_zsh, out);
+            fputs(":", out);
             if (row->choices) {
                 fputs("(", out);
                 put(row->choices, as_words, out);

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -55,6 +56,13 @@ class Commands(unittest.TestCase):
         self.assertIn("--dry-run", complete("outboxd", "events", "retry"))
         self.assertEqual(complete("outboxd", "events", "--status"), ["new", "sent", "failed", "dead", "held"])
         self.assertEqual(complete("outboxd", "events", "--topic"), [])
+
+    def test_zsh_completion(self):
+        """A colon that is not escaped ends the message: what follows it would be run as a function."""
+        specs = re.findall(r"^ +'((?:--|1:).*)'", run("help", "--zsh")[1], re.M)
+        self.assertIn("--listen[where to listen]:HOST\\:PORT:", specs)
+        for spec in specs:
+            self.assertIn(len(re.split(r"(?<!\\):", spec)), (1, 3), spec)
 
     def test_no_command(self):
         code, out, err = run()
