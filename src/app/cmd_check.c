@@ -45,6 +45,19 @@ static void print_json(const struct findings *findings)
     strbuf_done(&text);
 }
 
+/* A line each, so that a command can be pasted. */
+static void print_remedy(const char *remedy)
+{
+    for (const char *label = "fix: "; *remedy; label = "     ") {
+        size_t len = strcspn(remedy, "\n");
+        _cleanup_(str_free) char *line = str_dupn(remedy, len);
+        printf("         %s", label);
+        table_text(line, stdout);
+        putchar('\n');
+        remedy += len + (remedy[len] == '\n');
+    }
+}
+
 static void print_people(const struct findings *findings)
 {
     for (size_t i = 0; i < findings->n; i++) {
@@ -54,11 +67,8 @@ static void print_people(const struct findings *findings)
         putchar('\n');
         if (finding->why)
             printf("         why: %s\n", finding->why);
-        if (finding->remedy) {
-            fputs("         fix: ", stdout);
-            table_text(finding->remedy, stdout);
-            putchar('\n');
-        }
+        if (finding->remedy)
+            print_remedy(finding->remedy);
     }
     printf("\n%zu errors, %zu warnings\n", findings_count(findings, FINDING_ERROR),
            findings_count(findings, FINDING_WARNING));

@@ -14,7 +14,8 @@ struct finding {
     const char *name; /* of the check: stable, static */
     char *seen;       /* owned */
     const char *why;  /* static; NULL with FINDING_OK */
-    char *remedy;     /* a command, a GRANT, a setting; owned; NULL: none needed */
+    char *
+        remedy; /* a command, a GRANT or a setting as one pastes it, prose on lines of its own; owned; NULL: none needed */
 };
 
 struct findings {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include <librdkafka/rdkafka.h>
 
@@ -38,16 +39,22 @@ static const char *bootstrap(const struct inspection *inspection)
     return brokers ? brokers : "<host:port>";
 }
 
+static bool is_plain(const struct inspection *inspection)
+{
+    const char *protocol = config_kafka(inspection->config, "security.protocol");
+    return protocol == NULL || strcasecmp(protocol, "plaintext") == 0;
+}
+
 static const char *principal(const struct inspection *inspection)
 {
     const char *user = config_kafka(inspection->config, "sasl.username");
-    return user ? user : "<name>";
+    return is_plain(inspection) ? "ANONYMOUS" : user ? user : "<name>";
 }
 
 /* The arguments of Kafka's own tools that say where and as whom; with SASL or TLS they need a file. */
 static const char *tool_login(const struct inspection *inspection)
 {
-    return config_kafka(inspection->config, "security.protocol") ? " --command-config admin.properties" : "";
+    return is_plain(inspection) ? "" : " --command-config admin.properties";
 }
 
 /* Any thread of librdkafka; but it is served by rd_kafka_poll only, so on ours. */
@@ -187,8 +194,8 @@ static void check_idempotence(struct inspection *inspection)
             finding_add(inspection->findings, FINDING_ERROR, "acl",
                         "the relay's producer cannot start: nothing is published", "the producer was refused: %s",
                         text),
-            "kafka-acls.sh --bootstrap-server %s%s --add --allow-principal User:%s --operation IdempotentWrite --cluster "
-            "(or allow Write on its topics, which implies it since Kafka 2.8)",
+            "kafka-acls.sh --bootstrap-server %s%s --add --allow-principal User:%s --operation IdempotentWrite --cluster\n"
+            "or allow Write on its topics, which implies it since Kafka 2.8",
             bootstrap(inspection), tool_login(inspection), principal(inspection));
 }
 
@@ -270,7 +277,7 @@ static void check_limit(struct inspection *inspection, const char *topic, long l
                     "topic %s takes %ld bytes (max.message.bytes), the producer sends up to %ld", topic, limit,
                     inspection->producer_max),
         "kafka-configs.sh --bootstrap-server %s%s --alter --entity-type topics --entity-name %s --add-config "
-        "max.message.bytes=%ld, or OUTBOX_KAFKA_MESSAGE_MAX_BYTES=%ld",
+        "max.message.bytes=%ld\nor OUTBOX_KAFKA_MESSAGE_MAX_BYTES=%ld",
         bootstrap(inspection), tool_login(inspection), topic, inspection->producer_max + 12, limit);
 }
 
@@ -284,11 +291,12 @@ static void check_replicas(struct inspection *inspection, const struct rd_kafka_
         leaderless += partition->leader < 0;
     }
     if (leaderless > 0)
-        finding_remedy(
-            finding_add(inspection->findings, FINDING_ERROR, "leader", "events for them wait",
-                        "topic %s: %d of %d partitions have no leader", topic->topic, leaderless, topic->partition_cnt),
-            "start the brokers that hold them: kafka-topics.sh --bootstrap-server %s%s --describe --unavailable-partitions",
-            bootstrap(inspection), tool_login(inspection));
+        finding_remedy(finding_add(inspection->findings, FINDING_ERROR, "leader", "events for them wait",
+                                   "topic %s: %d of %d partitions have no leader", topic->topic, leaderless,
+                                   topic->partition_cnt),
+                       "kafka-topics.sh --bootstrap-server %s%s --describe --unavailable-partitions\n"
+                       "names the brokers that hold them: start those",
+                       bootstrap(inspection), tool_login(inspection));
     if (min_isr > replicas)
         finding_remedy(
             finding_add(inspection->findings, FINDING_ERROR, "replicas", "no event for it can ever be acknowledged",
@@ -297,13 +305,14 @@ static void check_replicas(struct inspection *inspection, const struct rd_kafka_
             "min.insync.replicas=%d",
             bootstrap(inspection), tool_login(inspection), topic->topic, replicas > 1 ? replicas - 1 : 1);
     else if (min_isr > in_sync)
-        finding_remedy(
-            finding_add(inspection->findings, FINDING_ERROR, "replicas",
-                        "its events are not acknowledged until more brokers "
-                        "are back",
-                        "topic %s has %d replicas in sync, min.insync.replicas is %ld", topic->topic, in_sync, min_isr),
-            "start the missing brokers: kafka-topics.sh --bootstrap-server %s%s --describe --under-min-isr-partitions",
-            bootstrap(inspection), tool_login(inspection));
+        finding_remedy(finding_add(inspection->findings, FINDING_ERROR, "replicas",
+                                   "its events are not acknowledged until more brokers "
+                                   "are back",
+                                   "topic %s has %d replicas in sync, min.insync.replicas is %ld", topic->topic,
+                                   in_sync, min_isr),
+                       "kafka-topics.sh --bootstrap-server %s%s --describe --under-min-isr-partitions\n"
+                       "names the missing brokers: start those",
+                       bootstrap(inspection), tool_login(inspection));
     else if (min_isr == replicas && replicas > 1)
         finding_remedy(
             finding_add(inspection->findings, FINDING_WARNING, "replicas", "one broker that restarts stops it",
@@ -392,7 +401,7 @@ static void check_retention(struct inspection *inspection)
         if (ms == MS_FOREVER)
             finding_remedy(finding, "replay nothing older than %s, or a longer OUTBOX_INBOX_RETENTION", ours);
         else
-            finding_remedy(finding, "OUTBOX_INBOX_RETENTION=%" PRId64 "d (Kafka keeps some for longer than it says)",
+            finding_remedy(finding, "OUTBOX_INBOX_RETENTION=%" PRId64 "d\nKafka keeps some for longer than it says",
                            ms / DAY_MS + 2);
     }
     route_done(&topics);

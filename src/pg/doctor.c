@@ -108,7 +108,8 @@ static void check_server(struct pg *pg, const struct config *config, struct find
                                    "a pooler loses LISTEN without a word: nothing wakes the "
                                    "relay, and NOTIFY costs the service its lock for nothing",
                                    "a PgBouncer in transaction mode stands between, and OUTBOX_NOTIFY is on"),
-                       "OUTBOX_NOTIFY=off and `outboxd migrate up`, or connect outboxd to PostgreSQL directly");
+                       "OUTBOX_NOTIFY=off outboxd migrate up\n"
+                       "with the same setting for the daemon; or connect outboxd to PostgreSQL directly");
     else if (pg_pooled(pg))
         finding_remedy(
             finding_add(findings, FINDING_INFO, "pgbouncer",
@@ -133,13 +134,13 @@ static bool check_usage(struct pg *pg, const struct config *config, struct findi
     if (!rows_true(rows, 0, 3)) {
         finding_remedy(finding_add(findings, FINDING_ERROR, "schema", "there is nothing to relay from",
                                    "there is no outbox in schema %s", pg_schema(pg)),
-                       "outboxd migrate up (or set OUTBOX_SCHEMA to where it is)");
+                       "outboxd migrate up\nor set OUTBOX_SCHEMA to where it is");
         return false;
     }
     if (!rows_true(rows, 0, 1)) {
         finding_remedy(finding_add(findings, FINDING_ERROR, "privileges", "the relay cannot see its tables",
                                    "this user may not use schema %s", pg_schema(pg)),
-                       "%s; GRANT outbox_relay (sql/roles.sql) gives this and all the rest", rows_text(rows, 0, 2));
+                       "%s;\nthe role outbox_relay of sql/roles.sql has this and all the rest", rows_text(rows, 0, 2));
         return false;
     }
     return true;
@@ -192,7 +193,7 @@ static bool check_version(struct pg *pg, const struct config *config, struct fin
                                        : "the relay listens, and nobody notifies: it finds events by polling only",
                                    "OUTBOX_NOTIFY is %s, but the trigger in the database is %s",
                                    config->notify ? "on" : "off", state.notify ? "on" : "off"),
-                       "OUTBOX_NOTIFY=%s outboxd migrate up (or change the setting)", config->notify ? "on" : "off");
+                       "OUTBOX_NOTIFY=%s outboxd migrate up\nor change the setting", config->notify ? "on" : "off");
     return true;
 }
 
@@ -302,7 +303,7 @@ static void check_parked(struct pg *pg, struct findings *findings)
                                    "its events wait; other topics go on, and no attempt is counted",
                                    "topic %s is parked since %s: %s", rows_text(rows, i, 0), rows_text(rows, i, 2),
                                    rows_text(rows, i, 1)),
-                       "mend the topic (see the findings about Kafka), then: outboxd events retry --topic %s",
+                       "mend the topic (see the findings about Kafka), then:\noutboxd events retry --topic %s",
                        rows_text(rows, i, 0));
 }
 
@@ -318,7 +319,7 @@ static void check_dead(struct pg *pg, struct findings *findings)
     finding_remedy(finding_add(findings, FINDING_INFO, "dead", "they were refused for good and wait for a decision",
                                "%s%s DEAD events", rows_text(rows, 0, 0),
                                rows_int(rows, 0, 0) == 1000 ? " or more" : ""),
-                   "outboxd events list --status dead; then outboxd events retry, or discard");
+                   "outboxd events list --status dead\nthen `outboxd events retry`, or `discard`");
 }
 
 void doctor_look(struct pg *pg, const struct config *config, struct findings *findings)

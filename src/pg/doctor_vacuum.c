@@ -37,7 +37,7 @@ static void check_sessions(struct pg *pg, struct findings *findings)
                 "pid %s (user %s, application \"%s\", %s) has had a transaction open for %s, over %s transactions",
                 rows_text(rows, i, 0), rows_text(rows, i, 1), rows_text(rows, i, 2), rows_text(rows, i, 3),
                 age(rows, i, 4, how_long), rows_text(rows, i, 5)),
-            "end it: SELECT pg_terminate_backend(%s); and set idle_in_transaction_session_timeout for that user",
+            "SELECT pg_terminate_backend(%s);\nand set idle_in_transaction_session_timeout for that user",
             rows_text(rows, i, 0));
     _cleanup_(rows_cleanup) struct rows *sees = doctor_ask(
         pg, "xmin",
@@ -64,8 +64,8 @@ static void check_prepared(struct pg *pg, struct findings *findings)
                                    "the prepared transaction %s of %s in database %s has waited for %s",
                                    rows_text(rows, i, 0), rows_text(rows, i, 1), rows_text(rows, i, 3),
                                    age(rows, i, 2, how_long)),
-                       "in database %s: COMMIT PREPARED %s; or ROLLBACK PREPARED %s;", rows_text(rows, i, 3),
-                       rows_text(rows, i, 4), rows_text(rows, i, 4));
+                       "in database %s, as whoever prepared it decided:\nCOMMIT PREPARED %s;\nROLLBACK PREPARED %s;",
+                       rows_text(rows, i, 3), rows_text(rows, i, 4), rows_text(rows, i, 4));
 }
 
 static void check_slots(struct pg *pg, struct findings *findings)
@@ -84,7 +84,7 @@ static void check_slots(struct pg *pg, struct findings *findings)
                         "the replication slot %s is %s, keeps %s of WAL, xmin is %s transactions old",
                         rows_text(rows, i, 0), rows_true(rows, i, 1) ? "active" : "not in use", rows_text(rows, i, 4),
                         rows_text(rows, i, 2)),
-            "when its reader is gone for good: SELECT pg_drop_replication_slot(%s);", rows_text(rows, i, 3));
+            "when its reader is gone for good:\nSELECT pg_drop_replication_slot(%s);", rows_text(rows, i, 3));
 }
 
 static void check_settings(struct pg *pg, struct findings *findings)
@@ -128,11 +128,12 @@ static void check_table(struct pg *pg, struct findings *findings)
         finding_add(findings, FINDING_OK, "autovacuum", NULL, "autovacuum is set up for outbox_events; last run: %s",
                     rows_text(rows, 0, 4));
     if (rows_int(rows, 0, 2) > 200000 && rows_int(rows, 0, 2) > rows_int(rows, 0, 3))
-        finding_remedy(finding_add(findings, FINDING_WARNING, "bloat", "claims read dead entries, and the table grows",
-                                   "outbox_events has %s dead rows beside %s live ones; last vacuum: %s",
-                                   rows_text(rows, 0, 2), rows_text(rows, 0, 3), rows_text(rows, 0, 4)),
-                       "VACUUM (VERBOSE, ANALYZE) %s.outbox_events; if the rows stay, see who holds back vacuum (xmin)",
-                       pg_schema(pg));
+        finding_remedy(
+            finding_add(findings, FINDING_WARNING, "bloat", "claims read dead entries, and the table grows",
+                        "outbox_events has %s dead rows beside %s live ones; last vacuum: %s", rows_text(rows, 0, 2),
+                        rows_text(rows, 0, 3), rows_text(rows, 0, 4)),
+            "VACUUM (VERBOSE, ANALYZE) %s.outbox_events;\nif the rows stay, see who holds back vacuum (xmin)",
+            pg_schema(pg));
 }
 
 void doctor_vacuum(struct pg *pg, struct findings *findings)
