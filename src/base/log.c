@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,13 +40,23 @@ struct repeat {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `repeats` and the order of lines */
 static struct repeat repeats[REPEAT_SLOTS];
 
-void log_setup(enum log_level level, bool json)
+/* The variable is inherited by whatever a service starts, a shell for example: only the descriptor tells whose stderr it is. */
+static bool is_journal(int fd)
 {
     const char *journal = getenv("JOURNAL_STREAM");
+    struct stat at;
 
+    if (journal == NULL || fstat(fd, &at) != 0)
+        return false;
+    _cleanup_(str_free) char *stream = str_format("%ju:%ju", (uintmax_t)at.st_dev, (uintmax_t)at.st_ino);
+    return str_eq(journal, stream);
+}
+
+void log_setup(enum log_level level, bool json)
+{
     max_level = level;
     as_json = json;
-    under_journald = journal && *journal;
+    under_journald = is_journal(STDERR_FILENO);
 }
 
 void log_worker(int worker)

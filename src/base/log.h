@@ -13,7 +13,7 @@ struct log_field { /* fields of one line: a NULL name ends the list */
     const char *name, *value;
 };
 
-void log_setup(enum log_level level, bool json); /* once, before threads; syslog prefixes when JOURNAL_STREAM is set */
+void log_setup(enum log_level level, bool json); /* once, before threads; syslog prefixes when stderr is journald's */
 void log_worker(int worker);                     /* this thread's lines carry worker=N; -1: none */
 bool log_enabled(enum log_level level);          /* is it worth preparing such a line? */
 void log_flush_old_repeats(void);                /* every second or so: say what was suppressed ten seconds ago */

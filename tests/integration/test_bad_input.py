@@ -1,6 +1,8 @@
 """Bad input: a message that names what is wrong and the remedy, the right exit code, and no secret in it."""
 
 import json
+import os
+import subprocess
 
 import pytest
 from rig import daemon, process
@@ -64,24 +66,34 @@ def test_database_url_that_cannot_be_read(url, command):
     refused(78, "OUTBOX_DATABASE_URL", command=command, OUTBOX_DATABASE_URL=url, secrets=["S3cret"])
 
 
-def test_a_daemon_logs_why_it_does_not_start(empty_db):
+def journal(path, *command, **settings):
+    """What the command writes for journald, which names its stream by device and inode."""
+    with open(path, "w") as stream:
+        at = os.fstat(stream.fileno())
+        env = daemon.environment({**NOWHERE, **settings, "JOURNAL_STREAM": f"{at.st_dev}:{at.st_ino}"})
+        done = subprocess.run([daemon.binary(), *command], env=env, stderr=stream, timeout=process.PATIENCE)
+    assert done.returncode == 78
+    return path.read_text().splitlines()
+
+
+def test_a_daemon_logs_why_it_does_not_start(empty_db, tmp_path):
     """One line, in the log's own format, with the remedy as a field."""
     for command in (("run",), ("purge",)):
         text = refused(78, command=command, **empty_db.settings, OUTBOX_LOG_FORMAT="json")
         line = json.loads(text.splitlines()[-1])
         assert line["level"] == "error" and "no outbox" in line["message"] and "migrate up" in line["hint"]
-        last = refused(78, command=command, **empty_db.settings, JOURNAL_STREAM="8:1").splitlines()[-1]
+        last = journal(tmp_path / "log", *command, **empty_db.settings)[-1]
         assert last.startswith("<3>error ") and "migrate up" in last
     assert refused(78, command=("purge", "--once"), **empty_db.settings).startswith("outboxd: ")
 
 
 @pytest.mark.parametrize("command", ["run", "consume", "purge"])
-def test_bad_settings_are_one_line_of_the_log(command):
+def test_bad_settings_are_one_line_of_the_log(command, tmp_path):
     bad = {f"OUTBOX_{name}": "maybe" for name in ("WORKERS", "ORDERING", "NOTIFY")}
     [line] = refused(78, command=(command,), OUTBOX_LOG_FORMAT="json", **bad).splitlines()
     message = json.loads(line)["message"]
     assert message.startswith("3 bad settings: OUTBOX_WORKERS: ") and message.count("; OUTBOX_") == 2
-    [line] = refused(78, command=(command,), JOURNAL_STREAM="8:1", **bad).splitlines()
+    [line] = journal(tmp_path / "log", command, **bad)
     assert line.startswith("<3>error ")
 
 

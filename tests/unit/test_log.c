@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,7 +41,9 @@ static void write_plain(void)
 {
     log_setup(LOG_LEVEL_INFO, false);
     log_worker(2);
-    log_topic(LOG_LEVEL_WARNING, "orders", "parked: %s", "no\nsuch\ttopic\x1b[31m");
+    log_topic(LOG_LEVEL_WARNING, "orders", "parked: %s",
+              "no\nsuch\ttopic\x1b[31m \xc2\x9b"
+              "ä\xff");
     log_debug("not shown");
     log_worker(-1);
     log_write(LOG_LEVEL_ERROR, (const struct log_field[]){{"key", "a b\"c"}, {NULL, NULL}}, "plain");
@@ -61,14 +64,35 @@ static void text_format(void **state)
     assert_null(strstr(text, "not shown"));
 }
 
+static void write_to_the_journal(void)
+{
+    struct stat at;
+    char stream[64];
+
+    fstat(STDERR_FILENO, &at);
+    snprintf(stream, sizeof stream, "%ju:%ju", (uintmax_t)at.st_dev, (uintmax_t)at.st_ino);
+    setenv("JOURNAL_STREAM", stream, 1);
+    write_plain();
+    unsetenv("JOURNAL_STREAM");
+}
+
 static void journald_format(void **state)
+{
+    (void)state;
+    char *text = capture(write_to_the_journal);
+    assert_true(str_has_prefix(text, "<4>warning worker=2 topic=orders parked: "));
+    assert_non_null(strstr(text, "\n<3>error "));
+}
+
+/* A shell that a service started, and its stderr is a terminal. */
+static void another_ones_journal(void **state)
 {
     (void)state;
     setenv("JOURNAL_STREAM", "8:1234", 1);
     char *text = capture(write_plain);
     unsetenv("JOURNAL_STREAM");
-    assert_true(str_has_prefix(text, "<4>warning worker=2 topic=orders parked: "));
-    assert_non_null(strstr(text, "\n<3>error "));
+    assert_null(strstr(text, "<4>"));
+    assert_memory_equal(text + 24, " warning worker=2 ", 18);
 }
 
 static void write_json(void)
@@ -249,6 +273,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_format),
         cmocka_unit_test(journald_format),
+        cmocka_unit_test(another_ones_journal),
         cmocka_unit_test(json_format),
         cmocka_unit_test(different_texts_are_different_lines),
         cmocka_unit_test(a_flood_is_none_because_its_words_differ),
