@@ -10,6 +10,7 @@
 #include "metrics.h"
 #include "pg.h"
 #include "str.h"
+#include "table.h"
 
 static bool is_daemon;
 
@@ -38,15 +39,26 @@ static void log_complaint(const struct error *err)
     strbuf_done(&text);
 }
 
+/* A server's text may hold what others wrote: its lines are kept, and no terminal is to obey it. */
+static void complain(const char *label, const char *text)
+{
+    fputs(label, stderr);
+    for (; *text; text += strcspn(text, "\n"), text += *text == '\n') {
+        _cleanup_(str_free) char *line = str_dupn(text, strcspn(text, "\n"));
+        table_text(line, stderr);
+        fputc('\n', stderr);
+    }
+}
+
 void app_complain(const struct error *err)
 {
     if (is_daemon) {
         log_complaint(err);
         return;
     }
-    fprintf(stderr, "outboxd: %s\n", err->message);
+    complain("outboxd: ", err->message);
     if (err->hint[0])
-        fprintf(stderr, "hint: %s\n", err->hint);
+        complain("hint: ", err->hint);
 }
 
 int app_end(enum ended ended, const struct error *err)

@@ -89,7 +89,11 @@ static void print_outcome(const char *action, bool dry, bool json, int64_t match
 static void tell_failure(void *arg, const char *id, const char *why)
 {
     (void)arg;
-    fprintf(stderr, "event %s failed again: %s\n", id, why);
+    fputs("event ", stderr);
+    table_text(id, stderr);
+    fputs(" failed again: ", stderr);
+    table_text(why, stderr);
+    fputc('\n', stderr);
 }
 
 static enum result retry(struct pg *pg, const struct config *config, const struct dead_filter *filter, bool json,

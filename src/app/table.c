@@ -32,10 +32,8 @@ static int print_cut(const char *text, int width, FILE *out)
     int room = cut ? width - 1 : n;
     for (int i = 0; i < room; i++) {
         size_t len = str_utf8_len(text);
-        unsigned char c = (unsigned char)*text;
-        bool control = len == 0 || c < 0x20 || c == 0x7f || (c == 0xc2 && (unsigned char)text[1] < 0xa0);
-        if (control)
-            fputc(c == '\n' || c == '\t' ? ' ' : '?', out);
+        if (!str_is_printable(text))
+            fputc(*text == '\n' || *text == '\t' ? ' ' : '?', out);
         else
             fwrite(text, 1, len, out);
         text += len ? len : 1;

@@ -45,8 +45,7 @@ static void put(struct screen *screen, const char *text, int width, bool right)
         size_t bytes = str_utf8_len(text);
         if (cut && i == width - 1)
             strbuf_add(screen->out, screen->view->utf8 ? "…" : ">");
-        else if (bytes == 0 || (unsigned char)*text < 0x20 || *text == 0x7f || (bytes > 1 && !screen->view->utf8) ||
-                 (bytes == 2 && (unsigned char)text[0] == 0xc2 && (unsigned char)text[1] < 0xa0))
+        else if (!str_is_printable(text) || (bytes > 1 && !screen->view->utf8))
             strbuf_add(screen->out, "?");
         else
             strbuf_addn(screen->out, text, bytes);

@@ -83,16 +83,17 @@ static void add_time(struct strbuf *line, int64_t wall_ms)
 /* One occurrence is one line, and no terminal obeys what a server put into its error text. */
 static void add_plain(struct strbuf *line, const char *s)
 {
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '\n')
+    while (*s) {
+        size_t n = str_is_printable(s) ? str_utf8_len(s) : 1;
+        if (*s == '\n')
             strbuf_add(line, "\\n");
-        else if (c == '\t')
+        else if (*s == '\t')
             strbuf_add(line, "\\t");
-        else if (c < 0x20 || c == 0x7f)
-            strbuf_addf(line, "\\x%02x", c);
+        else if (!str_is_printable(s))
+            strbuf_addf(line, "\\x%02x", (unsigned char)*s);
         else
-            strbuf_addn(line, s, 1);
+            strbuf_addn(line, s, n);
+        s += n;
     }
 }
 

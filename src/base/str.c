@@ -222,6 +222,14 @@ size_t str_utf8_len(const char *s)
     return n;
 }
 
+bool str_is_printable(const char *s)
+{
+    const unsigned char *u = (const unsigned char *)s;
+    bool c1 = u[0] == 0xc2 && u[1] < 0xa0; /* U+0080 to U+009F: for many terminals the same as ESC and a letter */
+
+    return str_utf8_len(s) > 0 && u[0] >= 0x20 && u[0] != 0x7f && !c1;
+}
+
 void strbuf_clear(struct strbuf *buf)
 {
     buf->len = 0;

@@ -33,6 +33,7 @@ bool str_has_prefix(const char *s, const char *prefix);
 size_t str_distance(const char *a, const char *b);       /* edits that turn a into b: "did you mean" */
 char *str_digits(char *out, uint64_t number, int width); /* at least `width` digits, not terminated; the end of them */
 size_t str_utf8_len(const char *s); /* bytes of the valid UTF-8 character at s, 0: none; the final NUL counts as one */
+bool str_is_printable(const char *s); /* a valid character that a terminal shows; one that it would obey is not */
 
 /* A growing text buffer; always terminated. Zero-initialise; strbuf_done frees. */
 struct strbuf {

@@ -163,6 +163,13 @@ def test_arguments_that_postgresql_cannot_read(db, five):
     events(db, "list", "--topic", b"\xff", code=64)
 
 
+def test_no_terminal_obeys_what_a_server_says(db, five):
+    db.execute("""CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION E'no \\u001b[2J\\u009b'; END $$;
+        CREATE TRIGGER no BEFORE DELETE ON outbox_events FOR EACH ROW EXECUTE FUNCTION no()""")
+    said = events(db, "discard", "--all", code=1).stderr
+    assert "no ?[2J?" in said and "\x1b" not in said and "\x9b" not in said
+
+
 def test_held_rows_only_when_named(db, five):
     assert changed(db, "discard", "--all")["changed"] == 2
     assert set(statuses(db)) == {"sent", "held", "new"}

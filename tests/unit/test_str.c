@@ -62,6 +62,18 @@ static void clean(void **state)
     }
 }
 
+static void printable(void **state)
+{
+    static const char *const shown[] = {" ", "~", "ä", "\xc2\xa0", "…", "\xf0\x9f\x90\x98"};
+    static const char *const obeyed[] = {"", "\x1b[2J", "\n", "\x7f", "\xc2\x9bJ", "\xc2\x80", "\x9b", "\xff", "\xc2"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(shown); i++)
+        assert_true(str_is_printable(shown[i]));
+    for (size_t i = 0; i < ARRAY_LEN(obeyed); i++)
+        assert_false(str_is_printable(obeyed[i]));
+}
+
 static void numbers(void **state)
 {
     static const struct {
@@ -120,7 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffers_grow), cmocka_unit_test(json_strings), cmocka_unit_test(utf8),
         cmocka_unit_test(clean),        cmocka_unit_test(numbers),      cmocka_unit_test(distances),
-        cmocka_unit_test(errors),
+        cmocka_unit_test(errors),       cmocka_unit_test(printable),
     };
     return RUN_TESTS(tests);
 }
