@@ -185,17 +185,18 @@ int watch(const struct config *config)
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
     if (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO))
         return app_usage("status", "--watch needs a terminal");
+    if (term != NULL && str_eq(term, "dumb"))
+        return app_usage("status", "--watch needs a terminal that can redraw its screen: TERM is dumb");
     setlocale(LC_CTYPE, "");
     _cleanup_(str_free) char *title = str_format("outboxd, schema %s", config->schema);
-    struct watching watching = {
-        .config = config,
-        .signal_fd = -1,
-        .stop_fd = -1,
-        .view = {.title = title,
-                 .color = (no_color == NULL || *no_color == '\0') && term != NULL && !str_eq(term, "dumb"),
-                 .utf8 = str_eq(nl_langinfo(CODESET), "UTF-8"),
-                 .delete_sent = config->on_sent == ON_SENT_DELETE,
-                 .trouble = ""}};
+    struct watching watching = {.config = config,
+                                .signal_fd = -1,
+                                .stop_fd = -1,
+                                .view = {.title = title,
+                                         .color = (no_color == NULL || *no_color == '\0') && term != NULL,
+                                         .utf8 = str_eq(nl_langinfo(CODESET), "UTF-8"),
+                                         .delete_sent = config->on_sent == ON_SENT_DELETE,
+                                         .trouble = ""}};
     enum result result = look(&watching); /* a wrong password is better told on the usual screen */
     if (result == OK && enter(&watching)) {
         result = watch_on(&watching);

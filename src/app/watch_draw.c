@@ -73,8 +73,10 @@ static void put_count(struct screen *screen, int64_t n, int width, enum style wh
 /* false: the screen is full. */
 static bool next_line(struct screen *screen)
 {
-    if (screen->lines >= screen->view->height)
+    if (screen->lines >= screen->view->height) {
+        screen->column = screen->view->width; /* what was to stand on the next one must not follow on the last one */
         return false;
+    }
     strbuf_add(screen->out, screen->lines > 0 ? "\033[K\r\n" : "");
     screen->lines++;
     screen->column = 0;

@@ -172,6 +172,21 @@ def test_topics_that_do_not_fit_are_counted(terminal, full):
     one.wait(r"… and \d+ more, 1 of them with dead events")
 
 
+@pytest.mark.parametrize("height", [1, 2, 3, 4])
+def test_what_does_not_fit_is_left_out(terminal, full, height):
+    """And does not follow on the last line."""
+    one = terminal(60, height)
+    one.wait("UTC" if height < 3 else r"pending +3,030")
+    words = " ".join(one.screen())
+    assert len(one.screen()) == height
+    assert ("pending" in words, " in " in words, "goes out" in words or "…" in words) == (height >= 3, height >= 4, False)
+
+
+def test_a_terminal_that_cannot_redraw(terminal):
+    one = terminal(TERM="dumb")
+    assert one.end() == 64 and "TERM is dumb" in one.text and "\033" not in one.text
+
+
 def test_it_needs_a_terminal(db):
     done = daemons.call("status", "--watch", **db.settings)
     assert done.returncode == 64 and "terminal" in done.stderr
