@@ -1,6 +1,8 @@
 /* The commands as one table: dispatch, help and the reference come from it. */
+#include <fcntl.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app.h"
 #include "str.h"
@@ -66,8 +68,21 @@ int app_usage(const char *command, const char *format, ...)
     return EXIT_USAGE;
 }
 
+/* A standard stream that is closed would be the next socket, and answers and log lines would go to PostgreSQL or Kafka.
+ * Read only: to write there still fails, and an answer that nobody gets is told. */
+static void keep_standard_streams(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
+    keep_standard_streams();
     if (argc < 2) {
         app_help(stderr);
         return EXIT_USAGE;

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 OUTBOXD = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
@@ -63,6 +64,17 @@ class Commands(unittest.TestCase):
         self.assertIn("--listen[where to listen]:HOST\\:PORT:", specs)
         for spec in specs:
             self.assertIn(len(re.split(r"(?<!\\):", spec)), (1, 3), spec)
+
+    def test_closed_streams_are_no_sockets(self):
+        """What is written to them must not go to whatever is opened next."""
+        nobody = {"OUTBOX_DATABASE_URL": "postgresql://127.0.0.1:1/x"}  # it waits
+        child = subprocess.Popen(["sh", "-c", 'exec "$0" purge <&- >&- 2>&-', OUTBOXD], env=nobody)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        home, deadline = f"/proc/{child.pid}", time.monotonic() + 20
+        while time.monotonic() < deadline and not (os.path.samefile(home + "/exe", OUTBOXD) and os.path.lexists(home + "/fd/3")):
+            time.sleep(0.02)
+        self.assertEqual([os.readlink(f"{home}/fd/{n}") for n in range(3)], ["/dev/null"] * 3)
 
     def test_no_command(self):
         code, out, err = run()
