@@ -70,8 +70,8 @@ static void print_people(const struct findings *findings)
         if (finding->remedy)
             print_remedy(finding->remedy);
     }
-    printf("\n%zu errors, %zu warnings\n", findings_count(findings, FINDING_ERROR),
-           findings_count(findings, FINDING_WARNING));
+    size_t errors = findings_count(findings, FINDING_ERROR), warnings = findings_count(findings, FINDING_WARNING);
+    printf("\n%zu error%s, %zu warning%s\n", errors, errors == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s");
 }
 
 /* FATAL: the connection string. What else is wrong is a finding. */

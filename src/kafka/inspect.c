@@ -150,8 +150,8 @@ static bool check_cluster(struct inspection *inspection)
         return false;
     }
     inspection->brokers = metadata->broker_cnt;
-    finding_add(inspection->findings, FINDING_OK, "connection", NULL, "%d broker%s, %s", metadata->broker_cnt,
-                metadata->broker_cnt == 1 ? "" : "s", rd_kafka_version_str());
+    finding_add(inspection->findings, FINDING_OK, "connection", NULL, "%d broker%s, librdkafka %s",
+                metadata->broker_cnt, metadata->broker_cnt == 1 ? "" : "s", rd_kafka_version_str());
     rd_kafka_metadata_destroy(metadata);
     return true;
 }
@@ -330,7 +330,7 @@ static void check_replicas(struct inspection *inspection, const struct rd_kafka_
 
 static bool check_topic(struct inspection *inspection, const char *name)
 {
-    rd_kafka_topic_t *rkt = rd_kafka_topic_new(inspection->rk, name, NULL);
+    rd_kafka_topic_t *rkt = route_topic_fault(name) ? NULL : rd_kafka_topic_new(inspection->rk, name, NULL);
     if (rkt == NULL)
         return true; /* not a name that Kafka takes: its events are DEAD, and say why */
     const struct rd_kafka_metadata *metadata = ask(inspection, rkt);

@@ -255,11 +255,13 @@ def test_an_odd_schema_name(new_db, check):
 
 def test_dead_and_parked(db, topic, check):
     publish(db.conn, topic, "k")
+    publish(db.conn, "no topic!", "k")  # no name for a topic: its error says so, and looking again does not help
     db.execute("UPDATE outbox_events SET status = 9")
     db.execute("INSERT INTO outbox_parked_topics (topic, reason, probe_after, probe_seq, probe_lane) "
                "VALUES ('locked', 'Topic authorization failed', now(), 1, 1)")
     found = check()
-    assert "events list --status dead" in finding(found, "dead", "info", "1 DEAD")
+    assert "events list --status dead" in finding(found, "dead", "info", "2 DEAD")
+    assert not any("no topic!" in f["seen"] for f in found)
     assert "events retry --topic locked" in finding(found, "parked", "warning", "authorization failed")
 
 
