@@ -10,24 +10,37 @@
 
 #define GAP               2
 #define TABLE_COLUMNS_MAX 16
+#define WIDE              200
+#define INDENT            4
 
-int table_width(void)
+/* $COLUMNS, else the terminal's width, else 80; never less than 40. *ret_cut: it is a bound. Without a terminal it is none: who reads
+ * the table in a file, or through grep, wants all of it. */
+static int table_width(bool *ret_cut)
 {
     const char *given = getenv("COLUMNS");
     int64_t columns = 0;
     struct winsize size = {0};
-    if ((given == NULL || !parse_int(given, &columns)) && isatty(STDOUT_FILENO) &&
-        ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0)
+    bool known = given != NULL && parse_int(given, &columns);
+    *ret_cut = known || isatty(STDOUT_FILENO);
+    if (!*ret_cut)
+        return WIDE;
+    if (!known && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0)
         columns = size.ws_col;
     return columns >= 40 && columns <= 10000 ? (int)columns : columns > 0 && columns < 40 ? 40 : 80;
+}
+
+static int count_characters(const char *text)
+{
+    int n = 0;
+    for (; *text; text += str_utf8_len(text) ? str_utf8_len(text) : 1)
+        n++;
+    return n;
 }
 
 /* Prints at most `width` characters; a longer text ends with "…". Returns how many it printed. */
 static int print_cut(const char *text, int width, FILE *out)
 {
-    int n = 0;
-    for (const char *c = text; *c; c += str_utf8_len(c) ? str_utf8_len(c) : 1)
-        n++;
+    int n = count_characters(text);
     bool cut = n > width;
     int room = cut ? width - 1 : n;
     for (int i = 0; i < room; i++) {
@@ -48,9 +61,11 @@ void table_text(const char *text, FILE *out)
     print_cut(text, (int)strlen(text), out);
 }
 
-void table_line(const struct table_column *columns, int n, const char *const *cells, FILE *out)
+/* The last cell is cut only when there is a terminal. Returns whether it was. */
+static bool print_line(const struct table_column *columns, int n, const char *const *cells, FILE *out)
 {
-    int left = table_width() - GAP * (n - 1), shares = 0;
+    bool bounded, cut = false;
+    int left = table_width(&bounded) - GAP * (n - 1), shares = 0;
     for (int i = 0; i < n; i++) {
         left -= columns[i].width;
         shares += columns[i].share;
@@ -59,6 +74,9 @@ void table_line(const struct table_column *columns, int n, const char *const *ce
         int more = left > 0 && shares > 0 ? left * columns[i].share / shares : 0;
         int width = columns[i].width + more;
         const char *cell = cells == NULL ? columns[i].title : cells[i] == NULL ? "" : cells[i];
+        if (i + 1 == n && !bounded)
+            width = count_characters(cell);
+        cut = count_characters(cell) > width;
         int pad = width - (int)strlen(cell);
         if (columns[i].right && pad > 0)
             fprintf(out, "%*s", pad, "");
@@ -67,6 +85,7 @@ void table_line(const struct table_column *columns, int n, const char *const *ce
             fprintf(out, "%*s", GAP + (columns[i].right ? 0 : width - printed), "");
     }
     fputc('\n', out);
+    return cut;
 }
 
 void table_age(int64_t seconds, char ret[32])
@@ -88,16 +107,22 @@ void table_age(int64_t seconds, char ret[32])
 
 void table_rows(const struct table_column *columns, int n, const struct rows *rows, int age)
 {
-    const char *cells[TABLE_COLUMNS_MAX];
+    const char *cells[TABLE_COLUMNS_MAX], *told = NULL;
     char text[32];
+    bool bounded;
 
-    table_line(columns, n, NULL, stdout);
+    print_line(columns, n, NULL, stdout);
     for (int i = 0; i < rows_n(rows); i++) {
         for (int c = 0; c < n && c < TABLE_COLUMNS_MAX; c++)
             cells[c] = rows_text(rows, i, c);
         table_age(rows_int(rows, i, age), text);
         cells[age] = text;
-        table_line(columns, n, cells, stdout);
+        if (!print_line(columns, n, cells, stdout) || (told != NULL && str_eq(told, cells[n - 1])))
+            continue;
+        told = cells[n - 1];
+        printf("%*s", INDENT, "");
+        print_cut(told, table_width(&bounded) - INDENT, stdout);
+        putchar('\n');
     }
 }
 

@@ -15,13 +15,8 @@ struct table_column {
     bool right; /* numbers */
 };
 
-/* $COLUMNS, else the terminal's width, else 80; never less than 40. */
-int table_width(void);
-
-/* One line. cells[i] may be NULL. `cells` NULL: the titles. */
-void table_line(const struct table_column *columns, int n, const char *const *cells, FILE *out);
-
-/* Titles and a line a row. Column `age` of the rows is seconds. */
+/* Titles and a line a row. Column `age` of the rows is seconds. A text of the last column that does not fit follows on a line of its
+ * own, once for neighbours that share it. */
 void table_rows(const struct table_column *columns, int n, const struct rows *rows, int age);
 
 /* A row's only column is a JSON object: all of them as an array. */

@@ -103,6 +103,19 @@ def test_list_for_people_fits_the_terminal(db, five):
     assert len(events(db, "list", COLUMNS=200).stdout) > len(events(db, "list", COLUMNS=80).stdout)
 
 
+def test_a_list_tells_the_whole_reason(db, five):
+    """In 80 columns on a line of its own, once for neighbours that share it; uncut where there is no terminal."""
+    reason = "topic orders: larger than the topic takes (max.message.bytes)"
+    set_row(db, five["dead"], 9, error=reason)
+    set_row(db, five["failed"], 2, "2099-01-01", error=reason)
+    lines = events(db, "list", COLUMNS=80).stdout.splitlines()
+    assert lines[2].strip() == reason and lines[3].startswith(five["failed"]) and lines[4].startswith(five["held"])
+    publish(db.conn, "t" * 30, "last")
+    set_row(db, five["dead"], 9, error=reason * 10)
+    lines = events(db, "list").stdout.splitlines()
+    assert lines[1].endswith(reason * 10) and len(lines) == 1 + 6 and any("t" * 30 in line for line in lines)
+
+
 def test_show_tells_what_it_waits_for(db, five):
     db.execute("INSERT INTO outbox_parked_topics (topic, reason, probe_after, probe_seq, probe_lane) "
                "VALUES ('orders', 'nobody may write', now() + interval '1 hour', 1, 1)")
