@@ -40,7 +40,6 @@ static void complained(rd_kafka_t *rk, int code, const char *reason, void *opaqu
 
 static const struct setting defaults[] = {
     {"client.id", "outboxd"},
-    {"linger.ms", "0"},
     {"enable.idempotence", "true"},
     {"partitioner", "murmur2_random"},
     {"reconnect.backoff.max.ms", "1000"},
@@ -48,10 +47,13 @@ static const struct setting defaults[] = {
     {NULL, NULL},
 };
 
-/* Every report comes in time, so that nothing of a caller's is borrowed for longer; what could be read can be sent. */
+/* Every report comes in time, so that nothing of a caller's is borrowed for longer; what could be read can be sent. A copy
+ * travels alone: a linger of the user's would only let it wait, or die before it is sent. */
 static const struct setting promises[] = {
+    {"linger.ms", "0"},
     {"message.timeout.ms", "5000"},
     {"message.max.bytes", "1000000000"},
+    {"queue.buffering.max.kbytes", "2147483647"},
     {NULL, NULL},
 };
 

@@ -138,9 +138,12 @@ def test_dead_topic(inbox, kafka, new_topic, consume):
     make_picky(inbox, {"e000001": 10**9})
     sender = Sender(kafka, topic)
     for id, key, value in numbered(4, keys=1):  # replayed from a dead topic
-        sender.send(id, key, value, headers=[("outbox_error", "old"), ("outbox_topic", "old"), ("outbox_attempts", "9")])
+        sender.send(id, key, value.ljust(2000),
+                    headers=[("outbox_error", "old"), ("outbox_topic", "old"), ("outbox_attempts", "9")])
     sender.flush()
-    daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="picky", OUTBOX_CONSUMER_DEAD_TOPIC=dead, OUTBOX_CONSUMER_MAX_RETRIES=2)
+    # The last two are the relay's: a linger longer than a copy may take, a queue smaller than this one.
+    daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="picky", OUTBOX_CONSUMER_DEAD_TOPIC=dead, OUTBOX_CONSUMER_MAX_RETRIES=2,
+                     OUTBOX_KAFKA_LINGER_MS=100000, OUTBOX_KAFKA_QUEUE_BUFFERING_MAX_KBYTES=1)
     wait_notes(inbox, 3, daemon)
     [[message]] = read_topics(kafka.internal, [dead])
     headers = {name: value.decode() for name, value in message.headers()}
