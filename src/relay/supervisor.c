@@ -130,7 +130,7 @@ static void tell_systemd(struct crew *crew)
 
 static enum ended supervise(struct crew *crew, int signal_fd, struct error *err)
 {
-    struct thread threads[CREW_MAX + 1];
+    static struct thread threads[CREW_MAX + 1]; /* as long as the crew */
     int started = 0;
     enum result result = start(crew, threads, &started, err);
     if (result == OK) {
@@ -167,7 +167,7 @@ static enum ended check_and_supervise(struct crew *crew, int signal_fd, struct e
 
 enum ended supervisor_run(const struct config *config, const struct supervisor_hooks *hooks, struct error *err)
 {
-    struct crew crew;
+    static struct crew crew; /* abandoned threads go on using it */
     enum ended outcome = ENDED_REFUSED;
     int signal_fd = stop_open();
     if (signal_fd < 0) {
