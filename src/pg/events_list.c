@@ -173,25 +173,25 @@ static const struct statement its_parked = {
                   "FROM @.outbox_events e JOIN @.outbox_parked_topics p ON " ROUTED_TO(
                       "p.topic") " WHERE e.id = $1 ORDER BY p.topic"};
 
+/* clang-format off */
+
 /* The first unfinished event before it in one of its streams, or a DEAD one that blocks ($2). A part of the table each. */
-#define AHEAD(predicate, plain)                                                       \
-    "SELECT * FROM (SELECT e.* FROM @.outbox_events e WHERE e.lane = o.lane AND " KEY \
-    " = o.key AND e.seq < o.seq AND " predicate " AND " plain " ORDER BY e.seq LIMIT 1) x"
-#define SAME_TOPIC "e.topic = t"
-static const struct statement its_ahead = {
-    "its_ahead",
-    "SELECT a.id, a.seq, CASE WHEN a.status = 2 AND a.retry_after = 'infinity' THEN 'held' ELSE @.outbox_status_name(a.status) END, "
+#define AHEAD(predicate, plain) \
+    "SELECT * FROM (SELECT e.* FROM @.outbox_events e WHERE e.lane = o.lane AND " KEY " = o.key AND e.seq < o.seq" \
+    " AND " predicate " AND " plain " ORDER BY e.seq LIMIT 1) x"
+static const struct statement its_ahead = {"its_ahead",
+    "SELECT a.id, a.seq, CASE WHEN a.status = 2 AND a.retry_after = 'infinity' THEN 'held'"
+    " ELSE @.outbox_status_name(a.status) END, "
     "a.topic, CASE WHEN a.retry_after < 'infinity' THEN to_json(a.retry_after) #>> '{}' END, a.last_error "
-    "FROM (SELECT lane, seq, status, " KEY
-    " AS key, @.outbox_topics(topic, routing_key) AS topics FROM @.outbox_events WHERE id = $1) o "
-    "CROSS JOIN LATERAL unnest(o.topics) t CROSS JOIN LATERAL (" AHEAD(HEAD, SAME_TOPIC) " UNION ALL " AHEAD(HELD, SAME_TOPIC) " UNION ALL " AHEAD(
-        ROUTED,
-        ROUTED_TO(
-            "t")) " UNION ALL " AHEAD(READY,
-                                      ROUTED_TO(
-                                          "t")) " UNION ALL " AHEAD(DEAD " AND $2::boolean",
-                                                                    ROUTED_TO(
-                                                                        "t")) ") a WHERE o.status IN (0, 2) ORDER BY a.seq LIMIT 1"};
+    "FROM (SELECT lane, seq, status, " KEY " AS key, @.outbox_topics(topic, routing_key) AS topics"
+    " FROM @.outbox_events WHERE id = $1) o "
+    "CROSS JOIN LATERAL unnest(o.topics) t CROSS JOIN LATERAL ("
+    AHEAD(HEAD, "e.topic = t") " UNION ALL " AHEAD(HELD, "e.topic = t") " UNION ALL "
+    AHEAD(ROUTED, ROUTED_TO("t")) " UNION ALL " AHEAD(READY, ROUTED_TO("t")) " UNION ALL "
+    AHEAD(DEAD " AND $2::boolean", ROUTED_TO("t"))
+    ") a WHERE o.status IN (0, 2) ORDER BY a.seq LIMIT 1"};
+
+/* clang-format on */
 
 enum result events_show(struct pg *pg, const char *id, bool dead_blocks, struct events_view *ret, struct error *err)
 {

@@ -21,42 +21,41 @@ static const char begin[] = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET
 #define LOOSE(after) \
     "SELECT topic, created_at FROM @.outbox_events e WHERE e.lane = " after " AND " HELD " ORDER BY topic, seq LIMIT 1"
 
+/* clang-format off */
+
 /* The oldest row: the first of each lane's ready index, the first held row of each topic, and what was refused. */
-static const struct statement numbers = {
-    "figures",
+static const struct statement numbers = {"figures",
     "WITH RECURSIVE " LANE ", "
     "heads AS MATERIALIZED (SELECT e.* FROM lane CROSS JOIN LATERAL (SELECT created_at, retry_after, retry_count "
     "    FROM @.outbox_events e WHERE e.lane = lane.lane AND " HEAD " LIMIT " HEADS_BOUND ") e LIMIT " HEADS_BOUND "), "
     "routed AS MATERIALIZED (SELECT e.* FROM lane CROSS JOIN LATERAL (SELECT created_at, retry_after, retry_count "
-    "    FROM @.outbox_events e WHERE e.lane = lane.lane AND " ROUTED " LIMIT " HEADS_BOUND ") e LIMIT " HEADS_BOUND
-    "), "
-    "queue AS (SELECT 1 AS n, lane.lane, x.* FROM lane CROSS JOIN LATERAL (" LOOSE(
-        "lane.lane") ") x UNION ALL "
-                     "    SELECT queue.n + 1, queue.lane, x.* FROM queue CROSS JOIN LATERAL (" LOOSE(
-                         "queue.lane AND e.topic > queue.topic") "    ) x WHERE queue.n < 200) "
-                                                                 "SELECT " COUNT(READY) ", " COUNT(WAITING) ", " COUNT(HELD) ", " COUNT(ROUTED_HELD) ", " COUNT(
-                                                                     DEAD) ", "
-                                                                           "(SELECT count(*) FROM (TABLE heads UNION ALL TABLE routed) h WHERE retry_after IS NULL AND retry_count > 0), "
-                                                                           "extract(epoch FROM clock_timestamp() - least((SELECT min(created_at) FROM heads), (SELECT min(created_at) FROM routed), "
-                                                                           "    (SELECT min(created_at) FROM queue), "
-                                                                           "    (SELECT min(e.created_at) FROM lane CROSS JOIN LATERAL (SELECT created_at FROM @.outbox_events e "
-                                                                           "        WHERE e.lane = lane.lane AND " READY
-                                                                           " ORDER BY seq LIMIT 1) e))), "
-                                                                           "s.n_tup_ins, s.n_tup_upd, s.n_tup_del "
-                                                                           "FROM (SELECT tableoid FROM @.outbox_lanes LIMIT 1) l JOIN pg_class n ON n.oid = l.tableoid "
-                                                                           "JOIN pg_class c ON c.relname = 'outbox_events' AND c.relnamespace = n.relnamespace "
-                                                                           "LEFT JOIN pg_stat_all_tables s ON s.relid = c.oid"};
+    "    FROM @.outbox_events e WHERE e.lane = lane.lane AND " ROUTED " LIMIT " HEADS_BOUND ") e LIMIT " HEADS_BOUND "), "
+    "queue AS (SELECT 1 AS n, lane.lane, x.* FROM lane CROSS JOIN LATERAL (" LOOSE("lane.lane") ") x UNION ALL "
+    "    SELECT queue.n + 1, queue.lane, x.* FROM queue CROSS JOIN LATERAL (" LOOSE("queue.lane AND e.topic > queue.topic")
+    "    ) x WHERE queue.n < 200) "
+    "SELECT " COUNT(READY) ", " COUNT(WAITING) ", " COUNT(HELD) ", " COUNT(ROUTED_HELD) ", " COUNT(DEAD) ", "
+    "(SELECT count(*) FROM (TABLE heads UNION ALL TABLE routed) h WHERE retry_after IS NULL AND retry_count > 0), "
+    "extract(epoch FROM clock_timestamp() - least("
+    "(SELECT min(created_at) FROM heads), (SELECT min(created_at) FROM routed), "
+    "    (SELECT min(created_at) FROM queue), "
+    "    (SELECT min(e.created_at) FROM lane CROSS JOIN LATERAL (SELECT created_at FROM @.outbox_events e "
+    "        WHERE e.lane = lane.lane AND " READY " ORDER BY seq LIMIT 1) e))), "
+    "s.n_tup_ins, s.n_tup_upd, s.n_tup_del "
+    "FROM (SELECT tableoid FROM @.outbox_lanes LIMIT 1) l JOIN pg_class n ON n.oid = l.tableoid "
+    "JOIN pg_class c ON c.relname = 'outbox_events' AND c.relnamespace = n.relnamespace "
+    "LEFT JOIN pg_stat_all_tables s ON s.relid = c.oid"};
 
-static const struct statement parked = {
-    "figures_parked",
+static const struct statement parked = {"figures_parked",
     "WITH " LANE
     " SELECT p.topic, p.reason, p.state, to_char(p.since AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), "
     "(SELECT count(*) FROM (SELECT FROM lane CROSS JOIN LATERAL (SELECT FROM @.outbox_events e "
     "    WHERE e.lane = lane.lane AND e.topic = p.topic AND " HELD " LIMIT $1) e LIMIT $1) x) "
     "+ (SELECT count(*) FROM (SELECT FROM lane CROSS JOIN LATERAL (SELECT FROM @.outbox_events e "
-    "    WHERE e.lane = lane.lane AND " ROUTED_HELD
-    " AND " ROUTED_TO("p.topic") " LIMIT " HEADS_BOUND ") e LIMIT " HEADS_BOUND ") x) "
-                                 "FROM @.outbox_parked_topics p ORDER BY p.since, p.topic"};
+    "    WHERE e.lane = lane.lane AND " ROUTED_HELD " AND " ROUTED_TO("p.topic")
+    " LIMIT " HEADS_BOUND ") e LIMIT " HEADS_BOUND ") x) "
+    "FROM @.outbox_parked_topics p ORDER BY p.since, p.topic"};
+
+/* clang-format on */
 
 static int64_t count(const struct rows *rows, int column, int64_t bound, bool *capped)
 {
@@ -148,28 +147,29 @@ void figures_json(const struct figures *figures, struct strbuf *out)
 
 /* --- details --- */
 
-#define SAMPLE(what)                                                                                                 \
+/* clang-format off */
+
+#define SAMPLE(what) \
     "SELECT e.* FROM lane CROSS JOIN LATERAL (SELECT topic, status, retry_after, created_at FROM @.outbox_events e " \
     "WHERE e.lane = lane.lane AND " what " LIMIT $1 / 16 + 1) e"
+static const struct statement topics = {"details_topics",
+    "WITH " LANE ", row AS (" SAMPLE(READY) " UNION ALL " SAMPLE(WAITING) " UNION ALL " SAMPLE(HELD)
+    " UNION ALL " SAMPLE(ROUTED_HELD) " UNION ALL " SAMPLE(DEAD) ") "
+    "SELECT topic, count(*) FILTER (WHERE status <> 9), "
+    "count(*) FILTER (WHERE status = 2 AND retry_after < 'infinity'), "
+    "count(*) FILTER (WHERE status = 2 AND retry_after = 'infinity'), count(*) FILTER (WHERE status = 9), "
+    "extract(epoch FROM clock_timestamp() - min(created_at) FILTER (WHERE status <> 9)), sum(count(*)) OVER () "
+    "FROM row GROUP BY topic ORDER BY 2 DESC, 5 DESC, 1 LIMIT 100"};
 
-static const struct statement topics = {
-    "details_topics",
-    "WITH " LANE
-    ", row AS (" SAMPLE(READY) " UNION ALL " SAMPLE(WAITING) " UNION ALL " SAMPLE(HELD) " UNION ALL " SAMPLE(ROUTED_HELD) " UNION ALL " SAMPLE(
-        DEAD) ") "
-              "SELECT topic, count(*) FILTER (WHERE status <> 9), count(*) FILTER (WHERE status = 2 AND retry_after < 'infinity'), "
-              "count(*) FILTER (WHERE status = 2 AND retry_after = 'infinity'), count(*) FILTER (WHERE status = 9), "
-              "extract(epoch FROM clock_timestamp() - min(created_at) FILTER (WHERE status <> 9)), sum(count(*)) OVER () "
-              "FROM row GROUP BY topic ORDER BY 2 DESC, 5 DESC, 1 LIMIT 100"};
-
-#define REFUSED(what)                                                                                        \
+#define REFUSED(what) \
     "SELECT e.* FROM lane CROSS JOIN LATERAL (SELECT topic, status, last_error, seq FROM @.outbox_events e " \
     "WHERE e.lane = lane.lane AND " what " LIMIT 1000) e"
-static const struct statement errors = {
-    "details_errors",
+static const struct statement errors = {"details_errors",
     "WITH " LANE " SELECT topic, coalesce(last_error, ''), count(*), bool_or(status = 9) "
     "FROM (" REFUSED(WAITING) " UNION ALL " REFUSED(DEAD) ") e "
-                                                          "GROUP BY topic, last_error ORDER BY max(seq) DESC LIMIT 20"};
+    "GROUP BY topic, last_error ORDER BY max(seq) DESC LIMIT 20"};
+
+/* clang-format on */
 
 enum result details_read(struct pg *pg, int64_t bound, struct details *ret, struct error *err)
 {

@@ -48,19 +48,22 @@ static const struct walk_sql {
                          3},
 };
 
-/* A DEAD row's retry_after is when it died. With OUTBOX_ON_DEAD=block ($2) one that holds followers is an operator's to decide. */
+/* clang-format off */
+
+/* A DEAD row's retry_after is when it died. With OUTBOX_ON_DEAD=block ($2) one that holds followers is an operator's to
+ * decide. */
 #define DEAD_KEY    "coalesce(d.partition_key, d.aggregate_id)"
 #define DEAD_TOPICS "@.outbox_topics(d.topic, d.routing_key)"
-#define FOLLOWER(which)                                                                   \
-    "EXISTS (SELECT FROM @.outbox_events e WHERE e.lane = d.lane AND " KEY " = " DEAD_KEY \
-    " AND e.seq > d.seq AND " which ")"
-#define DEAD_EXPIRED                                                                                                            \
-    "d.lane = $1::smallint AND d.status = 9 "                                                                                   \
-    "AND coalesce(d.retry_after, d.created_at) + $3::bigint * interval '1 ms' <= now() AND NOT ($2::boolean AND (" FOLLOWER(    \
-        "e.topic = ANY (" DEAD_TOPICS                                                                                           \
-        ") AND " HELD) " OR " FOLLOWER("e.topic = ANY (" DEAD_TOPICS                                                            \
-                                       ") AND " HEAD) " OR " FOLLOWER("@.outbox_topics(e.topic, e.routing_key) && " DEAD_TOPICS \
-                                                                      " AND " ROUTED) "))"
+#define FOLLOWER(which) \
+    "EXISTS (SELECT FROM @.outbox_events e WHERE e.lane = d.lane AND " KEY " = " DEAD_KEY " AND e.seq > d.seq AND " which ")"
+#define DEAD_EXPIRED \
+    "d.lane = $1::smallint AND d.status = 9 " \
+    "AND coalesce(d.retry_after, d.created_at) + $3::bigint * interval '1 ms' <= now() AND NOT ($2::boolean AND (" \
+    FOLLOWER("e.topic = ANY (" DEAD_TOPICS ") AND " HELD) " OR " \
+    FOLLOWER("e.topic = ANY (" DEAD_TOPICS ") AND " HEAD) " OR " \
+    FOLLOWER("@.outbox_topics(e.topic, e.routing_key) && " DEAD_TOPICS " AND " ROUTED) "))"
+
+/* clang-format on */
 
 static const struct statement any_dead = {"purge_any_dead",
                                           "SELECT EXISTS (SELECT FROM @.outbox_events d WHERE " DEAD_EXPIRED ")"};
