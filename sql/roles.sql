@@ -19,6 +19,8 @@ GRANT INSERT (id, topic, event_type, schema_version, aggregate_type, aggregate_i
     payload, payload_bytes, headers, metadata, max_retries, occurred_at, expires_at) ON outbox_events TO outbox_writer;
 GRANT SELECT (id) ON outbox_events TO outbox_writer;
 GRANT SELECT, INSERT ON processed_events TO outbox_writer;
+-- Functions are for everybody, unless that default was revoked.
+GRANT EXECUTE ON FUNCTION outbox_ulid(), outbox_lane(text), outbox_publish, inbox_accept TO outbox_writer;
 
 -- The relay, its operator's commands and `consume`.
 GRANT SELECT, UPDATE, DELETE ON outbox_events TO outbox_relay;
@@ -29,3 +31,5 @@ GRANT SELECT ON outbox_schema_version, outbox_incarnation, outbox_backlog, outbo
 -- A person or an exporter who only looks.
 GRANT SELECT ON outbox_events, outbox_lanes, outbox_parked_topics, processed_events, inbox_dead, outbox_schema_version,
     outbox_backlog, outbox_dead TO outbox_reader;
+GRANT EXECUTE ON FUNCTION outbox_lane(text), outbox_topics(text, text), outbox_status_name(smallint)
+    TO outbox_relay, outbox_reader;

@@ -157,7 +157,12 @@ static bool check_privileges(struct pg *pg, const struct config *config, struct 
         "('outbox_parked_topics', '{SELECT,INSERT,UPDATE,DELETE}'), ('outbox_schema_version', '{SELECT}'), "
         "('processed_events', '{SELECT,INSERT,DELETE}'), ('inbox_dead', '{SELECT,INSERT,UPDATE,DELETE}')) v(t, ps), "
         "unnest(ps) WITH ORDINALITY u(p, n), pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
-        "WHERE s.nspname = $1 AND c.relname = t AND NOT has_table_privilege(c.oid, p) GROUP BY t ORDER BY t",
+        "WHERE s.nspname = $1 AND c.relname = t AND NOT has_table_privilege(c.oid, p) GROUP BY t UNION ALL "
+        "SELECT 'EXECUTE', proname, format('GRANT EXECUTE ON FUNCTION %I.%I(%s) TO %I', $1::text, proname, "
+        "pg_get_function_identity_arguments(f.oid), current_user), current_user "
+        "FROM pg_proc f JOIN pg_namespace s ON s.oid = pronamespace WHERE nspname = $1 "
+        "AND proname IN ('outbox_lane', 'outbox_topics', 'outbox_status_name') AND NOT has_function_privilege(f.oid, 'EXECUTE') "
+        "ORDER BY 2",
         1, (const char *[]){config->schema}, findings);
     for (int i = 0; rows != NULL && i < rows_n(rows); i++)
         finding_remedy(finding_add(findings, FINDING_ERROR, "privileges",

@@ -78,13 +78,15 @@ enum result schema_read(struct pg *pg, struct schema_state *ret, struct error *e
 static enum result check_privileges(struct pg *pg, bool needs_delete, struct error *err)
 {
     static const struct statement missing = {
-        "privileges",
-        "SELECT string_agg(format('%s ON %s', p, t), ', '), current_user FROM (VALUES ('SELECT', 'outbox_events'), "
-        "('UPDATE', 'outbox_events'), ('DELETE', CASE WHEN $1::boolean THEN 'outbox_events' END), "
-        "('SELECT', 'outbox_lanes'), ('UPDATE', 'outbox_lanes'), ('SELECT', 'outbox_parked_topics'), "
-        "('INSERT', 'outbox_parked_topics'), ('UPDATE', 'outbox_parked_topics'), "
-        "('DELETE', 'outbox_parked_topics')) v(p, t) "
-        "WHERE t IS NOT NULL AND NOT has_table_privilege($2 || '.' || t, p)"};
+        "privileges", "SELECT string_agg(lack, ', '), current_user FROM ("
+                      "SELECT format('%s ON %s', p, t) AS lack FROM (VALUES ('SELECT', 'outbox_events'), "
+                      "('UPDATE', 'outbox_events'), ('DELETE', CASE WHEN $1::boolean THEN 'outbox_events' END), "
+                      "('SELECT', 'outbox_lanes'), ('UPDATE', 'outbox_lanes'), ('SELECT', 'outbox_parked_topics'), "
+                      "('INSERT', 'outbox_parked_topics'), ('UPDATE', 'outbox_parked_topics'), "
+                      "('DELETE', 'outbox_parked_topics')) v(p, t) "
+                      "WHERE t IS NOT NULL AND NOT has_table_privilege($2 || '.' || t, p) UNION ALL "
+                      "SELECT 'EXECUTE ON FUNCTION outbox_topics' "
+                      "WHERE NOT has_function_privilege($2 || '.outbox_topics(text, text)', 'EXECUTE')) m"};
     _cleanup_(rows_cleanup) struct rows *rows = NULL;
     enum result result =
         pg_query(pg, &missing, 2, (const char *[]){needs_delete ? "t" : "f", pg_schema(pg)}, 10000, &rows, err);

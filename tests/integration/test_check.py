@@ -115,6 +115,32 @@ def test_the_shipped_roles_are_enough(db, check):
         db.cluster.execute("DROP ROLE outbox_relay, outbox_writer, outbox_reader")
 
 
+def test_the_shipped_roles_where_functions_are_not_for_everybody(db, check):
+    db.execute("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC")
+    roles = ("outbox_writer", "outbox_relay", "outbox_reader")
+    with role(db.cluster, "clerk"), role(db.cluster, "worker"), role(db.cluster, "guest"):
+        url, look = (db.cluster.url(db.name, user, PASSWORD) for user in ("worker", "guest"))
+        db.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO worker")
+        done = daemon.call("run", **db.settings | {"OUTBOX_DATABASE_URL": url}, OUTBOX_HTTP_LISTEN="off",
+                           OUTBOX_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1")
+        assert done.returncode == 78 and "lacks a privilege: EXECUTE ON FUNCTION outbox_topics" in done.stderr
+        grants = [f["remedy"] for f in check(OUTBOX_DATABASE_URL=url) if f["name"] == "privileges"]
+        assert "GRANT EXECUTE ON FUNCTION public.outbox_lane(key text) TO worker;" in grants and len(grants) == 3
+        script = daemon.SOURCE / "sql/roles.sql"
+        process.run(["psql", "-q", "-v", "ON_ERROR_STOP=1", "-v", "schema=public", "-d", db.cluster.url(db.name), "-f", script])
+        for name, user in zip(roles, ("clerk", "worker", "guest"), strict=True):
+            db.execute(f"GRANT {name} TO {user}")
+        assert troubles(check(code=0, OUTBOX_DATABASE_URL=url)) == []
+        with db.connect(user="clerk") as clerk:
+            assert clerk.execute("SELECT outbox_publish('t', 'order', 'o', '{}'), inbox_accept('g', 'e')").fetchone()[1]
+        for args in (("status",), ("events", "list", "--topic", "t", "--key", "o")):
+            assert daemon.call(*args, OUTBOX_DATABASE_URL=look).returncode == 0
+        with db.connect(user="guest") as guest:
+            assert guest.execute("SELECT status FROM outbox_backlog").fetchall() == [("NEW",)]
+        db.execute(f"DROP OWNED BY clerk, worker, guest, {', '.join(roles)}")
+        db.cluster.execute(f"DROP ROLE {', '.join(roles)}")
+
+
 def test_wrong_password_and_no_server(db, check):
     with role(db.cluster, "locked", "PASSWORD 'the right one'"):
         remedy = finding(check(OUTBOX_DATABASE_URL=db.cluster.url(db.name, "locked", PASSWORD)), "connection", "error",
