@@ -14,6 +14,7 @@
 #define MOCK         "a mock cluster swallows events; use outboxd dev-broker and its address"
 #define INTERNAL     "it holds a pointer of the program"
 #define REPORTS      "outboxd counts on the report of every message"
+#define SIGNALS      "a thread of librdkafka would take the signal that is to stop outboxd"
 
 /* A name that starts with * stands for all that end so. */
 static const struct {
@@ -42,6 +43,7 @@ static const struct {
     {"auto.commit.interval.ms", OFFSETS},
     {"enable.auto.offset.store", OFFSETS},
     {"offset.store.method", OFFSETS},
+    {"internal.termination.signal", SIGNALS},
     {"test.mock.num.brokers", MOCK},
     {"test.mock.broker.rtt", MOCK},
     {"*_cb", INTERNAL},
