@@ -76,7 +76,7 @@ int app_end(enum ended ended, const struct error *err)
 
 int app_fail(enum result result, const struct error *err)
 {
-    static const char *const unreadable[] = {"22007", "22008", "22021"};
+    static const char *const unreadable[] = {"22007", "22008", "22009", "22021"};
 
     app_complain(err);
     for (size_t i = 0; i < ARRAY_LEN(unreadable); i++)

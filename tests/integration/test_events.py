@@ -173,6 +173,7 @@ def test_it_tells_why_a_named_event_is_left_alone(db, five):
 def test_arguments_that_postgresql_cannot_read(db, five):
     events(db, "list", "--since", "2024-02-31T00:00:00Z", code=64)
     events(db, "list", "--since", "2024-13-01T25:00:00Z", code=64)
+    events(db, "list", "--since", "2024-01-01T00:00:00+25:99", code=64)
     events(db, "list", "--topic", b"\xff", code=64)
 
 
