@@ -36,7 +36,7 @@
 #define AGAIN_MAX          10      /* then the events are worked on one by one: one of them may be to blame */
 #define TARGET_US          1000000 /* of handlers in one transaction: batches shrink when the handler is slow */
 #define SQLSTATE_TIMEOUT   "57014"
-#define BYTES_MAX          (256 << 20) /* an array parameter has at most 1 GB, and quoting doubles */
+#define BYTES_MAX          (128 << 20) /* a statement has at most 1 GB, and a control character takes seven bytes */
 
 struct consume {
     const struct config *config;

@@ -146,8 +146,7 @@ bool hand_admit(struct hand *hand, struct letter *letter, char *id)
         drop(hand, partition, letter->offset);
     letter->topic = partition->topic;
     struct arrival *arrival = mem_alloc(sizeof *arrival);
-    *arrival = (struct arrival){
-        .letter = *letter, .partition = partition, .id = id, .bytes = letter->key.len + letter->value.len + 512};
+    *arrival = (struct arrival){.letter = *letter, .partition = partition, .id = id, .bytes = letter->size + 512};
     if (partition->last != NULL)
         partition->last->next_offset = arrival;
     else

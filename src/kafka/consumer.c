@@ -17,6 +17,7 @@
 
 #define QUIET_MS      5000
 #define AWAY_GRACE_MS 2000 /* a broker that only closed an idle connection is back before */
+#define HEADER_BYTES  64   /* what a header takes besides its name and value */
 
 struct consumer {
     rd_kafka_t *rk;
@@ -204,6 +205,16 @@ static void back(struct consumer *consumer)
     consumer->heard_at = clock_ms();
 }
 
+static size_t size_of(const struct letter *letter)
+{
+    const char *name;
+    struct slice value;
+    size_t size = letter->key.len + letter->value.len;
+    for (size_t i = 0; consumer_header(letter, i, &name, &value); i++)
+        size += HEADER_BYTES + strlen(name) + value.len;
+    return size;
+}
+
 enum polled consumer_poll(struct consumer *consumer, struct letter *ret, struct error *err)
 {
     uint64_t count;
@@ -228,6 +239,7 @@ enum polled consumer_poll(struct consumer *consumer, struct letter *ret, struct 
         .value = {message->payload, message->len},
         .message = message,
     };
+    ret->size = size_of(ret);
     return POLLED_LETTER;
 }
 

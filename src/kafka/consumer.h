@@ -38,6 +38,7 @@ struct letter {
     int partition;
     int64_t offset;
     struct slice key, value; /* data NULL: none */
+    size_t size;             /* of key, value and headers, in memory */
     void *message;
     struct letter_copy *copy;
 };

@@ -153,6 +153,21 @@ def test_what_waits_does_not_keep_what_does_not(inbox, kafka, new_topic, consume
     assert daemon.peak_rss() < 220 * 2**20, daemon.peak_rss() / 2**20
 
 
+def test_headers_count_like_payloads(inbox, kafka, new_topic, consume):
+    """Batches are bounded by all their bytes: with headers that nobody counts one grows beyond what a statement may hold."""
+    topic = new_topic(partitions=1)
+    sender = Sender(kafka, topic)
+    for n in range(200):
+        sender.send(f"e{n}", f"k{n}", "1", [("large", "x" * 400_000)])
+    sender.flush()
+    inbox.execute("CREATE FUNCTION tiny" + SIGNATURE + """ RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+                      PERFORM handler(event_id, topic, key, payload, '{}'); END $$""")
+    daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="tiny", OUTBOX_BATCH_BYTES="1MiB",
+                     OUTBOX_KAFKA_FETCH_MESSAGE_MAX_BYTES=32 * 2**20)
+    wait_notes(inbox, 200, daemon)
+    assert inbox.value("SELECT max(c) FROM (SELECT count(*) c FROM notes GROUP BY xmin::text) x") <= 2
+
+
 def test_many_partitions_do_not_flap(inbox, kafka, new_topic, consume):
     """A thousand healthy partitions, a few hundred messages in hand of some: none is paused for that."""
     topic = new_topic(partitions=1000)
