@@ -46,6 +46,8 @@ struct consume {
     struct work work;
     struct pg *pg; /* NULL: not connected */
     bool joined;
+    bool refused; /* Kafka gives us no partitions, and has said why */
+    bool stuck;   /* the last batch did not get through, for the world's trouble */
 
     struct arrival **batch;
     size_t n;
@@ -115,7 +117,8 @@ static struct step connect_step(struct consume *consume)
         return NEXT(pause_step);
     consume->joined = true;
     backoff_reset(&consume->breaker);
-    duty_trouble(consume->duty, NULL);
+    if (!consume->stuck)
+        duty_trouble(consume->duty, NULL);
     return NEXT(gather_step);
 }
 
@@ -138,6 +141,16 @@ static bool doze(struct consume *consume, int64_t ms)
     if (poll(fds, ARRAY_LEN(fds), (int)ms) <= 0)
         return true;
     return !fds[2].revents || !pg_gone(consume->pg);
+}
+
+/* Not ready: also a member that waits for a topic or for permission delivers nothing. Kafka said so once, and will not again. */
+static void tell_refusal(struct consume *consume, const char *refusal)
+{
+    if (refusal != NULL)
+        duty_trouble(consume->duty, refusal);
+    else if (consume->refused && consumer_away(consume->intake.consumer) == NULL)
+        duty_trouble(consume->duty, NULL);
+    consume->refused = refusal != NULL;
 }
 
 /* false: the consumer had to be given up. */
@@ -165,6 +178,7 @@ static bool look_after_kafka(struct consume *consume)
         duty_trouble(consume->duty, reason);
         log_warning("%s", reason);
     }
+    tell_refusal(consume, away == NULL && consume->intake.assigned == 0 ? consumer_refusal(consumer) : NULL);
     return true;
 }
 
@@ -191,6 +205,11 @@ static struct step gather_step(struct consume *consume)
         intake_tend(intake);
         if (more)
             continue; /* what was ready went behind others of its streams */
+
+        if (consume->stuck) { /* what it stuck in is gone, or waits */
+            consume->stuck = false;
+            duty_trouble(consume->duty, NULL);
+        }
         if (!look_after_kafka(consume))
             return NEXT(pause_step);
         if (!doze(consume, nap_ms(consume))) {
@@ -269,12 +288,14 @@ static struct step work_step(struct consume *consume)
         put_back(consume);
         disconnect(consume);
         consume->failures += consume->err.sqlstate[0] != '\0';
+        consume->stuck = true;
         return NEXT(pause_step);
     }
     seam("taken");
     backoff_reset(&consume->breaker);
     backoff_reset(&consume->again);
     consume->failures = 0;
+    consume->stuck = false;
     return NEXT(settle_step);
 }
 

@@ -28,7 +28,7 @@ struct consumer {
     bool away_for_sure; /* authentication was refused, or nobody answered a ping */
     int64_t heard_at;   /* clock_ms of the last letter or answer */
     bool doubt;         /* a broker's connection failed since */
-    char away[512], last[512];
+    char away[512], last[512], refusal[512];
     bool commit_failed;
 };
 
@@ -68,6 +68,8 @@ static void rebalanced(rd_kafka_t *rk, rd_kafka_resp_err_t code, rd_kafka_topic_
     if (!assign)
         for (int i = 0; i < list->cnt; i++)
             events->revoked(events->arg, list->elems[i].topic, list->elems[i].partition, lost);
+    else
+        consumer->refusal[0] = '\0';
     rd_kafka_error_t *error = NULL;
     if (cooperative)
         error = assign ? rd_kafka_incremental_assign(rk, list) : rd_kafka_incremental_unassign(rk, list);
@@ -215,6 +217,12 @@ static size_t size_of(const struct letter *letter)
     return size;
 }
 
+static bool is_refusal(rd_kafka_resp_err_t code)
+{
+    return code == RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED ||
+           code == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED || code == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+}
+
 enum polled consumer_poll(struct consumer *consumer, struct letter *ret, struct error *err)
 {
     uint64_t count;
@@ -227,6 +235,8 @@ enum polled consumer_poll(struct consumer *consumer, struct letter *ret, struct 
     if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
         const char *topic = message->rkt ? rd_kafka_topic_name(message->rkt) : NULL;
         error_retry(err, "%s%s%s", topic ? topic : "", topic ? ": " : "", rd_kafka_message_errstr(message));
+        if (is_refusal(message->err))
+            snprintf(consumer->refusal, sizeof consumer->refusal, "Kafka: %.500s", err->message);
         rd_kafka_message_destroy(message);
         return POLLED_COMPLAINT;
     }
@@ -312,6 +322,11 @@ const char *consumer_away(struct consumer *consumer)
     if (consumer->away_for_sure || (consumer->away_since && clock_ms() - consumer->away_since >= AWAY_GRACE_MS))
         return consumer->away;
     return NULL;
+}
+
+const char *consumer_refusal(const struct consumer *consumer)
+{
+    return consumer->refusal[0] ? consumer->refusal : NULL;
 }
 
 bool consumer_is_quiet(const struct consumer *consumer)

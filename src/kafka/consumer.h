@@ -78,6 +78,9 @@ int64_t consumer_end(struct consumer *consumer, const char *topic, int partition
 
 /* Are all brokers away, or is authentication refused? Then the reason; else NULL. */
 const char *consumer_away(struct consumer *consumer);
+/* Why Kafka gives this member no partitions: it may not, or there is no such topic. NULL: no reason was heard since the last
+ * rebalance. */
+const char *consumer_refusal(const struct consumer *consumer);
 /* Nothing was heard for some seconds, or a connection failed: worth a ping. An idle topic looks like this, too. */
 bool consumer_is_quiet(const struct consumer *consumer);
 /* Does the cluster answer within timeout_ms? OK ends an outage. */

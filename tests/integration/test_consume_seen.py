@@ -17,13 +17,22 @@ def inbox(db):
     return db
 
 
-@pytest.fixture
-def window():
-    """A port for the consumer's page: settings, and what they show."""
+def make_window():
     port = process.free_port()
     one = http.Window(port)
     one.settings = {"OUTBOX_HTTP_LISTEN": f"127.0.0.1:{port}"}
     return one
+
+
+@pytest.fixture
+def window():
+    """A port for the consumer's page: settings, and what they show."""
+    return make_window()
+
+
+@pytest.fixture
+def windows():
+    return [make_window() for _ in range(3)]
 
 
 def test_metrics_of_a_scripted_run(inbox, kafka, topic, consume, window):
@@ -86,6 +95,35 @@ def test_ready_says_when_kafka_is_away(inbox, new_kafka, consume, window):
     window.wait("/readyz", 200)
     send(kafka, topic, numbered(10, keys=2))
     wait_notes(inbox, 10, daemon)
+
+
+def test_ready_says_when_nothing_can_be_handled(inbox, kafka, topic, consume, window):
+    """Also between two tries, while PostgreSQL itself is there."""
+    inbox.execute("CREATE TABLE full_disk (x int); INSERT INTO full_disk VALUES (1);"
+                  "CREATE FUNCTION full_up" + SIGNATURE + """ RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1);
+                      IF EXISTS (SELECT FROM full_disk) THEN RAISE EXCEPTION 'full' USING ERRCODE = '53100'; END IF; END $$""")
+    consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="full_up", **window.settings)
+    window.wait("/readyz", 200)
+    send(kafka, topic, numbered(10, keys=2))
+    window.wait("/readyz", 503)
+    seen = [window.get("/readyz") for _ in range(1000)]
+    assert {code for code, _ in seen} == {503} and all("full" in text for _, text in seen)
+    inbox.execute("DELETE FROM full_disk")
+    window.wait("/readyz", 200)
+
+
+def test_ready_says_when_kafka_gives_no_partitions(inbox, kafka, guarded, topic, consume, windows):
+    """A topic that is missing, or a group that is not allowed. A member that there is no partition for is ready all the same."""
+    first, second, third = windows
+    for window in (first, second):
+        consume(inbox, topic + "-later", OUTBOX_KAFKA_TOPIC_METADATA_REFRESH_INTERVAL_MS=1000, **window.settings)
+    consume(inbox, topic, kafka=guarded, **guarded.sasl("guest"), **third.settings)
+    for window in (first, second):
+        wait_until(lambda: "Unknown topic" in window.wait("/readyz", 503), "it says so")
+    wait_until(lambda: "authorization failed" in third.wait("/readyz", 503), "it says so")
+    kafka.create_topic(topic + "-later", partitions=1)
+    for window in (first, second):
+        window.wait("/readyz", 200)
 
 
 class Manager:
