@@ -32,8 +32,9 @@
 #define BREAKER_CAP_MS     5000
 #define AGAIN_BASE_MS      10
 #define AGAIN_CAP_MS       1000
-#define AGAIN_TOLD         3       /* tries of a batch in a row until the world hears that it does not work */
-#define AGAIN_MAX          10      /* then the events are worked on one by one: one of them may be to blame */
+#define AGAIN_TOLD         3  /* tries of a batch in a row until the world hears that it does not work */
+#define AGAIN_MAX          10 /* then the events are worked on one by one: one of them may be to blame */
+#define LOST_MAX           3  /* the same for connections that end with the handler: each may cost a server its life */
 #define TARGET_US          1000000 /* of handlers in one transaction: batches shrink when the handler is slow */
 #define SQLSTATE_TIMEOUT   "57014"
 #define BYTES_MAX          (128 << 20) /* a statement has at most 1 GB, and a control character takes seven bytes */
@@ -57,6 +58,7 @@ struct consume {
     int64_t pinged_at;
     struct backoff breaker, again;
     unsigned failures; /* of PostgreSQL in a row, while it was there */
+    unsigned lost;     /* connections in a row, while the handler worked */
     struct error err;  /* why we pause */
 
     uint64_t handled, duplicates; /* since the start, for the last line */
@@ -199,7 +201,7 @@ static struct step gather_step(struct consume *consume)
         consume->started_us = clock_us();
         consume->n = hand_take(&intake->hand, consume->batch, consume->limit, bytes, clock_ms());
         if (consume->n > 0) {
-            consume->mode = consume->failures < AGAIN_MAX ? WORK_TOGETHER : WORK_EACH;
+            consume->mode = consume->failures < AGAIN_MAX && consume->lost < LOST_MAX ? WORK_TOGETHER : WORK_EACH;
             return NEXT(work_step);
         }
         intake_tend(intake);
@@ -223,12 +225,22 @@ static struct step gather_step(struct consume *consume)
 
 /* --- work --- */
 
-/* Back to where it came from: it is gathered again when the world is well. */
-static void put_back(struct consume *consume)
+static int64_t next_try(void *arg, const struct arrival *arrival)
+{
+    const struct config *config = arg;
+    unsigned tries = arrival->attempts + arrival->unlucky;
+    if (arrival->outcome != OUTCOME_FAILED && arrival->outcome != OUTCOME_ASIDE && arrival->alone)
+        return clock_ms() + backoff_delay(AGAIN_BASE_MS, AGAIN_CAP_MS, tries);
+    return clock_ms() + backoff_delay(config->retry_base, config->retry_max, tries);
+}
+
+/* Back to where it came from: it is gathered again when the world is well. Who stepped aside (NULL: nobody) has a pause. */
+static void put_back(struct consume *consume, const struct arrival *aside)
 {
     for (size_t i = 0; i < consume->n; i++)
-        consume->batch[i]->outcome = OUTCOME_NONE;
-    hand_settle(&consume->intake.hand, consume->batch, consume->n, NULL, NULL);
+        if (consume->batch[i] != aside)
+            consume->batch[i]->outcome = OUTCOME_NONE;
+    hand_settle(&consume->intake.hand, consume->batch, consume->n, next_try, (void *)(uintptr_t)consume->config);
     consume->n = 0;
 }
 
@@ -247,7 +259,7 @@ static struct step work_again(struct consume *consume)
     if (consume->again.tries >= AGAIN_TOLD)
         duty_trouble(consume->duty, consume->err.message);
     if (consume->again.tries >= AGAIN_MAX && consume->mode == WORK_EACH) {
-        put_back(consume);
+        put_back(consume, NULL);
         return NEXT(pause_step);
     }
     if (consume->again.tries >= AGAIN_MAX) {
@@ -258,7 +270,7 @@ static struct step work_again(struct consume *consume)
     while_waiting(consume);
     poll(&stop, 1, (int)backoff_next(&consume->again));
     if (duty_stopping(consume->duty)) {
-        put_back(consume);
+        put_back(consume, NULL);
         return END;
     }
     return NEXT(take_again(consume, consume->mode) ? work_step : gather_step);
@@ -285,30 +297,22 @@ static struct step work_step(struct consume *consume)
         return work_again(consume);
     case WORKED_WORLD:
         /* A session that has failed may be the reason itself: a handler left a role or a setting behind. */
-        put_back(consume);
+        put_back(consume, consume->work.aside);
         disconnect(consume);
         consume->failures += consume->err.sqlstate[0] != '\0';
+        consume->lost += consume->work.lost;
         consume->stuck = true;
         return NEXT(pause_step);
     }
     seam("taken");
     backoff_reset(&consume->breaker);
     backoff_reset(&consume->again);
-    consume->failures = 0;
+    consume->failures = consume->lost = 0;
     consume->stuck = false;
     return NEXT(settle_step);
 }
 
 /* --- settle --- */
-
-static int64_t next_try(void *arg, const struct arrival *arrival)
-{
-    const struct config *config = arg;
-    unsigned tries = arrival->attempts + arrival->unlucky;
-    if (arrival->outcome != OUTCOME_FAILED && arrival->alone)
-        return clock_ms() + backoff_delay(AGAIN_BASE_MS, AGAIN_CAP_MS, tries);
-    return clock_ms() + backoff_delay(config->retry_base, config->retry_max, tries);
-}
 
 /* A slow handler gets smaller batches: they are what an event waits for, and what is lost when one fails. One slow event
  * says nothing about the others. */

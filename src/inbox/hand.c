@@ -261,7 +261,7 @@ static void settle_one(struct hand *hand, struct arrival *arrival)
 static void fail_one(struct hand *hand, struct arrival *arrival, int64_t due)
 {
     arrival->attempts += arrival->outcome == OUTCOME_FAILED;
-    arrival->unlucky += arrival->outcome == OUTCOME_UNLUCKY;
+    arrival->unlucky += arrival->outcome == OUTCOME_UNLUCKY || arrival->outcome == OUTCOME_ASIDE;
     struct stream *stream = arrival->stream ? arrival->stream : stream_open(hand, arrival);
     stream->head = arrival;
     stream->due = due;

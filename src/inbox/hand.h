@@ -46,6 +46,7 @@ enum outcome {
     OUTCOME_DEAD,
     OUTCOME_FAILED,  /* an attempt more; tried again after a pause */
     OUTCOME_UNLUCKY, /* the same, but perhaps by no fault of its own: no attempt */
+    OUTCOME_ASIDE,   /* the connection ended with it: no attempt, and alone after a pause */
     OUTCOME_ALONE,   /* it may be the others of the batch: tried again without them, no attempt */
     OUTCOME_HELD,    /* behind one that failed in the same batch */
     OUTCOMES,

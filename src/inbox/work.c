@@ -154,6 +154,24 @@ static void judge(struct work *work, struct arrival *arrival, bool alone, const 
     arrival->alone = attempts + 1 >= most;
 }
 
+/* The connection went with this call. That is mostly the world's trouble; but should this event end every server process that
+ * it meets, it must not stand in the way of the others: it steps aside, and in the end it has failed by itself. */
+static void step_aside(struct work *work, struct arrival *arrival, const struct error *err)
+{
+    unsigned attempts = arrival->attempts + 1;
+    work->aside = arrival;
+    arrival->alone = true;
+    arrival->outcome = OUTCOME_ASIDE;
+    if (arrival->unlucky < UNLUCKY_MAX || arrival->doomed)
+        return;
+    free(arrival->error);
+    arrival->error = str_format("the connection ended with the call: %s", err->message);
+    arrival->doomed = attempts >= (unsigned)work->config->consumer_max_retries;
+    arrival->outcome = arrival->doomed ? OUTCOME_ASIDE : OUTCOME_FAILED;
+    log_topic(LOG_LEVEL_WARNING, arrival->partition->topic, "the handler failed with event %s, attempt %u: %s",
+              arrival->id, attempts, arrival->error);
+}
+
 /* One event behind a savepoint. OK: it has its outcome. */
 static enum result handle_one(struct work *work, struct arrival *arrival, bool alone, struct error *err)
 {
@@ -173,6 +191,8 @@ static enum result handle_one(struct work *work, struct arrival *arrival, bool a
     work->each++;
     if (result == OK)
         arrival->outcome = OUTCOME_HANDLED;
+    else if (result == RETRY)
+        step_aside(work, arrival, err);
     if (result != REJECT)
         return result;
     struct error why = {0};
@@ -316,6 +336,7 @@ static enum worked give_up(struct work *work, enum work_mode mode, bool handling
 {
     struct error ignored = {0};
     enum inbox_blame blame = inbox_blame(err);
+    work->lost = handling && err->sqlstate[0] == '\0';
     if (err->sqlstate[0] != '\0' && inbox_rollback(&work->inbox, &ignored) != OK) {
         err->sqlstate[0] = '\0';
         return WORKED_WORLD;
@@ -334,6 +355,7 @@ enum worked work_on(struct work *work, struct arrival **batch, size_t n, enum wo
     error_clear(&work->suspicion);
     work->handler_us = work->together_us = work->slowest_us = 0;
     work->together = work->each = 0;
+    work->aside = NULL;
     sort_ids(work, batch, n);
     enum result result = inbox_begin(&work->inbox, work->ids.data, &rows, err);
     if (result != OK)

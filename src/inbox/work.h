@@ -31,6 +31,8 @@ struct work {
     int64_t together_us, slowest_us; /* the statement for all; the slowest call of the others */
     size_t together, each;           /* calls of these */
     struct error suspicion;          /* what one event met and the world may be to blame for; no SQLSTATE: nothing */
+    bool lost;                       /* the connection, while the handler worked */
+    struct arrival *aside;           /* on this event alone: it may have ended its server process. NULL: none */
 };
 
 void work_init(struct work *work, const struct config *config, struct metrics *metrics);
@@ -42,7 +44,7 @@ enum worked {
     WORKED_AGAIN, /* nobody's fault: work on it again in the same way */
     WORKED_WORLD, /* PostgreSQL is in trouble; the connection is of no more use */
 };
-/* Nothing of the batch is in the database unless it says WORKED. */
+/* Nothing of the batch is in the database unless it says WORKED. With WORKED_WORLD the arrival `aside` has its outcome, too. */
 enum worked work_on(struct work *work, struct arrival **batch, size_t n, enum work_mode mode,
                     struct error *err) CHECK_RESULT;
 

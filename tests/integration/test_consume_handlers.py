@@ -124,6 +124,29 @@ def test_one_event_cannot_pass_for_the_trouble_of_the_world(inbox, kafka, new_to
     assert "lost partition" not in daemon.text()
 
 
+def test_an_event_that_ends_its_server_process_stops_nobody_else(inbox, kafka, new_topic, consume):
+    """As a handler does that crashes, or that the kernel kills for its memory."""
+    topic = new_topic(partitions=2)
+    make_handler(inbox, "lethal", "IF event_id = 'bad' THEN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(60); END IF;")
+    sender = Sender(kafka, topic)
+    for id, _, value in numbered(25, keys=25):
+        sender.send(id, id, value, partition=0)
+    sender.send("bad", "k", "1", partition=0)
+    sender.send("behind", "k", "1", partition=0)
+    for id, _, value in numbered(25, keys=25, start=25):
+        sender.send(id, id, value, partition=int(id[1:]) % 2)
+    sender.flush()
+    daemon = consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="lethal", OUTBOX_CONSUMER_MAX_RETRIES=2, OUTBOX_RETRY_BASE="300ms",
+                     OUTBOX_RETRY_MAX="300ms")
+    wait_notes(inbox, 50, daemon)
+    assert inbox.value("SELECT count(*) FROM inbox_dead") == 0
+    wait_dead(inbox, "bad")
+    [(attempts, error)] = inbox.execute("SELECT attempts, error FROM inbox_dead")
+    assert attempts == 2 and error.startswith("the connection ended with the call")
+    wait_until(lambda: inbox.value("SELECT count(*) FROM notes WHERE event_id = 'behind'") == 1, "its follower goes on")
+    check_notes(inbox, numbered(50, keys=50) + [("behind", "k", "1")], ordered=False)
+
+
 def test_a_lone_event_that_raises_class_40_is_seen(inbox, kafka, new_topic, consume):
     topic = new_topic(partitions=1)
     make_handler(inbox, "strange", "RAISE EXCEPTION 'x' USING ERRCODE = '40001';")
