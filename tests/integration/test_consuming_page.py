@@ -113,6 +113,31 @@ def test_programs(make, db, kafka, topic, tmp_path):
     assert db.value("SELECT count(*) FROM processed_events WHERE consumer_group = 'mailer'") == 202
 
 
+def test_node_after_a_failure(db, kafka, topic, tmp_path):
+    """kafkajs would go on inside the transaction that failed half way: with its mark, and without its effect."""
+    db.execute("""CREATE TABLE orders_seen (key text PRIMARY KEY, events int); CREATE SEQUENCE tries;
+                  CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                      IF nextval('tries') = 1 THEN RAISE EXCEPTION 'not yet'; END IF; RETURN NEW; END $$;
+                  CREATE TRIGGER refuse BEFORE INSERT ON orders_seen FOR EACH ROW EXECUTE FUNCTION refuse()""")
+    send(kafka, topic, [("refused once", "k", "{}")])
+
+    def run(name):
+        (tmp_path / name).mkdir()
+        argv, cwd = node(tmp_path / name, f"node-{name}")
+        env = {**os.environ, "KAFKA": kafka.bootstrap, "TOPIC": topic, "DATABASE": url(db, "node")}
+        return process.Server(argv, tmp_path / name / "log", env=env, cwd=cwd)
+
+    assert run("first").wait() == 1
+    second = run("second")
+    try:
+        wait_until(lambda: seen(db, second) == 1, second.tail)
+        send(kafka, topic, [("without a key", None, "{}")])  # fails in JavaScript, behind the mark
+        assert second.wait() == 1
+    finally:
+        second.kill()
+    assert db.execute("SELECT event_id FROM processed_events") == [("refused once",)]
+
+
 def seen(db, server):
     assert server.alive, server.tail()
     return db.value("SELECT coalesce(sum(events), 0) FROM orders_seen")
