@@ -28,7 +28,8 @@ static void style(struct screen *screen, enum style what)
         strbuf_addf(screen->out, "\033[%sm", codes[what]);
 }
 
-/* Text in `width` columns (0: as it is), cut at the terminal's edge. Control characters, and bytes that are no UTF-8, become '?'. */
+/* Text in `width` columns (0: as it is), cut at the terminal's edge. Control characters, and bytes that are no UTF-8,
+ * become '?'. */
 static void put(struct screen *screen, const char *text, int width, bool right)
 {
     int len = 0, room = screen->view->width - screen->column;

@@ -1,7 +1,7 @@
 /* One line an occurrence, on stderr: text, text with <N> syslog prefixes under journald, or JSON.
- * Safe on any thread. A line that repeats (same format, worker, fields and text; numbers and ids in the text do not count) within ten
- * seconds is counted, and the count appears with the next one as repeated=N, or after these seconds by itself, with the last
- * one's time. Never a payload, never a secret. */
+ * Safe on any thread. A line that repeats (same format, worker, fields and text; numbers and ids in the text do not
+ * count) within ten seconds is counted, and the count appears with the next one as repeated=N, or after these seconds
+ * by itself, with the last one's time. Never a payload, never a secret. */
 #ifndef OUTBOXD_LOG_H
 #define OUTBOXD_LOG_H
 

@@ -68,8 +68,7 @@ void batch_done(struct batch *batch)
     *batch = (struct batch){0};
 }
 
-/* The blocked streams: a hash set of (topic, key) with open addressing, made when the first one is blocked.
- */
+/* The blocked streams: a hash set of (topic, key) with open addressing, made when the first one is blocked. */
 
 struct stream {
     const char *topic; /* NULL: free */

@@ -127,8 +127,7 @@ static void add_cloudevents(struct header_list *list, const struct event *event,
         ADD_STATIC(list, "content-type", "application/octet-stream");
 }
 
-/* A string of the walk without its quotes, unescaped into the arena when it must be; data NULL: a bad escape.
- */
+/* A string of the walk without its quotes, unescaped into the arena when it must be; data NULL: a bad escape. */
 static struct slice plain_text(struct header_list *list, const char *text, size_t len, bool escaped)
 {
     if (!escaped)

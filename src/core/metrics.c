@@ -42,8 +42,7 @@ static const struct row {
 #undef HISTOGRAM
 };
 
-/* Only its own thread writes a series, so a relaxed load and store are enough; readers see each number whole.
- */
+/* Only its own thread writes a series, so a relaxed load and store are enough; readers see each number whole. */
 struct series {
     _Atomic uint64_t count; /* counter; histogram: observations */
     _Atomic double value;   /* gauge; histogram: sum */

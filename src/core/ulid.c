@@ -10,8 +10,7 @@
 
 static const char alphabet[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
-/* Fills the ten random bytes. 0, or -1 when the kernel has none and ULID_SECURE forbids to make do without.
- */
+/* Fills the ten random bytes. 0, or -1 when the kernel has none and ULID_SECURE forbids to make do without. */
 static int randomise(struct ulid_generator *g)
 {
     unsigned char *random = g->last + TIME_BYTES;

@@ -135,7 +135,8 @@ static bool is_full(const struct intake *intake, size_t enough)
     return intake->hand.ready >= enough || intake->hand.ready_bytes >= (size_t)intake->config->batch_bytes;
 }
 
-/* Once at least: whoever does not poll is thrown out of the group, and keeps it from rebalancing. false: nothing more is there. */
+/* Once at least: whoever does not poll is thrown out of the group, and keeps it from rebalancing. false: nothing more
+ * is there. */
 static bool poll_some(struct intake *intake, size_t enough)
 {
     struct letter letter;

@@ -14,7 +14,8 @@ struct keeper_hooks {
     void *arg;
 };
 
-/* On the main thread, before any other thread exists (stop.h). ENDED_REFUSED: err names the setting, the schema or the handler. */
+/* On the main thread, before any other thread exists (stop.h). ENDED_REFUSED: err names the setting, the schema or the
+ * handler. */
 enum ended keeper_run(const struct config *config, const struct keeper_hooks *hooks, struct error *err) CHECK_RESULT;
 
 #endif

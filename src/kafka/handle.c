@@ -16,8 +16,9 @@ static const struct setting defaults[] = {
     {NULL, NULL},
 };
 
-/* What the promises stand on; nothing replaces these. A record batch ends where we flush and nowhere else, so linger.ms
- * of the user has nothing to decide, and batch.size is kept by rounds.c. Our own deadline ends a batch as a whole; librdkafka must not time out a message inside it. */
+/* What the promises stand on; nothing replaces these. A record batch ends where we flush and nowhere else, so
+ * linger.ms of the user has nothing to decide, and batch.size is kept by rounds.c. Our own deadline ends a batch as a
+ * whole; librdkafka must not time out a message inside it. */
 static const struct setting promises[] = {
     {"enable.idempotence", "true"},
     {"message.send.max.retries", "2147483647"},

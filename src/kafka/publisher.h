@@ -40,7 +40,8 @@ const char *publisher_away(const struct publisher *publisher);
 /* The breaker's question: does the cluster answer a metadata request within timeout_ms? OK closes it. */
 enum result publisher_ping(struct publisher *publisher, int timeout_ms, struct error *err) CHECK_RESULT;
 
-/* What is watched beside Kafka (NULL: nothing): when `gone(arg)` says so after fd became readable, the batch is no longer ours. */
+/* What is watched beside Kafka (NULL: nothing): when `gone(arg)` says so after fd became readable, the batch is no
+ * longer ours. */
 struct publisher_watch {
     int fd;
     bool (*gone)(void *arg);

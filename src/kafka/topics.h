@@ -1,9 +1,10 @@
 /* What a publisher knows about topics: librdkafka's objects, whether they can be written to, how much they take.
  *
- * A topic is asked for (metadata) before the first message that a handle sends to it: a missing, forbidden or leaderless one is known
- * in milliseconds, and the first message does not wait for librdkafka to find out by itself. What answered well is
- * remembered until a delivery fails, or for topic.metadata.refresh.interval.ms: it may have got more partitions. What did
- * not is asked again with the next batch. A batch stands on the partitions that were there when it began. */
+ * A topic is asked for (metadata) before the first message that a handle sends to it: a missing, forbidden or
+ * leaderless one is known in milliseconds, and the first message does not wait for librdkafka to find out by itself.
+ * What answered well is remembered until a delivery fails, or for topic.metadata.refresh.interval.ms: it may have got
+ * more partitions. What did not is asked again with the next batch. A batch stands on the partitions that were there
+ * when it began. */
 #ifndef OUTBOXD_TOPICS_H
 #define OUTBOXD_TOPICS_H
 

@@ -182,7 +182,8 @@ static void add_picked(struct question *question, const struct events_change *ch
     add_kinds(question, change->filter);
 }
 
-/* Changes the rows that its own SELECT locked, and repeats their condition. ret: the rows, of a part in the order of its index. */
+/* Changes the rows that its own SELECT locked, and repeats their condition. ret: the rows, of a part in the order of
+ * its index. */
 static enum result change_rows(struct pg *pg, const struct events_change *change, const struct portion *portion,
                                struct rows **ret, struct error *err)
 {

@@ -36,8 +36,10 @@ struct dead_retry {
     void *arg;
     int64_t matched, handled, failures; /* results */
 };
-/* Runs the handler again, in the order of the offsets, a transaction an event: the row goes together with the effect, or stays with the
- * new error and one attempt more. Deadlocks are tried again for some seconds. After a failure the later events of its topic and key are left alone. */
+
+/* Runs the handler again, in the order of the offsets, a transaction an event: the row goes together with the effect,
+ * or stays with the new error and one attempt more. Deadlocks are tried again for some seconds. After a failure the
+ * later events of its topic and key are left alone. */
 enum result graveyard_retry(struct pg *pg, struct dead_retry *retry, struct error *err) CHECK_RESULT;
 
 #endif

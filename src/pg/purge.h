@@ -30,9 +30,9 @@ struct purge {
 
 void purge_init(struct purge *purge, const struct config *config);
 
-/* One round over both tables, and over DEAD rows when OUTBOX_DEAD_RETENTION is set; `whole`: every page, without giving up. `go_on`
- * is called between batches, outside of any transaction; false ends the round. Rows that somebody has locked are left for the next
- * round, and so is a lane that cannot be had soon. */
+/* One round over both tables, and over DEAD rows when OUTBOX_DEAD_RETENTION is set; `whole`: every page, without
+ * giving up. `go_on` is called between batches, outside of any transaction; false ends the round. Rows that somebody
+ * has locked are left for the next round, and so is a lane that cannot be had soon. */
 enum result purge_round(struct pg *pg, struct purge *purge, bool whole, bool (*go_on)(void *arg), void *arg,
                         struct error *err) CHECK_RESULT;
 

@@ -228,9 +228,9 @@ static void count_marks(struct relay *relay)
     if (relay->marks.answers > 1) /* not only COMMIT: there was a batch */
         metrics_observe(relay->metrics, M_BATCH_MARK, (double)(clock_us() - relay->marks_at) / 1e6);
     relay->marks_queued = false;
+    /* Not before: what cannot be marked would be sent again and again without a pause. */
     if (progress(&relay->marks))
-        backoff_reset(
-            &relay->breaker); /* not before: what cannot be marked would be sent again and again without a pause */
+        backoff_reset(&relay->breaker);
     seam("committed");
 }
 
