@@ -61,19 +61,6 @@ void app_complain(const struct error *err)
         complain("hint: ", err->hint);
 }
 
-int app_end(enum ended ended, const struct error *err)
-{
-    if (ended == ENDED_REFUSED)
-        app_complain(err);
-    else if (ended == ENDED_STOPPED)
-        log_info("stopped");
-    log_flush_repeats();
-    if (ended == ENDED_ABANDONED)
-        _exit(EXIT_OK); /* threads still run: nothing may be freed under them */
-    metrics_free_all();
-    return ended == ENDED_REFUSED ? EXIT_CONFIG : EXIT_OK;
-}
-
 int app_fail(enum result result, const struct error *err)
 {
     static const char *const unreadable[] = {"22007", "22008", "22009", "22021"};
@@ -85,6 +72,7 @@ int app_fail(enum result result, const struct error *err)
     return result == FATAL || pg_login_refused(err) || pg_error_is_permanent(err) ? EXIT_CONFIG : EXIT_FAILED;
 }
 
+/* brokers: Kafka's address must be there, without it a daemon would wait for ever. */
 static int load_config(struct config *config, bool brokers)
 {
     const struct config_demands demands = {.brokers = brokers, .property_fault = inspect_property};
@@ -103,9 +91,35 @@ int app_load_config(struct config *config)
     return load_config(config, false);
 }
 
-int app_load_kafka_config(struct config *config)
+/* Tells the log, and returns the exit code. */
+static int end_daemon(enum ended ended, const struct error *err)
 {
-    return load_config(config, true);
+    if (ended == ENDED_REFUSED)
+        app_complain(err);
+    else if (ended == ENDED_STOPPED)
+        log_info("stopped");
+    log_flush_repeats();
+    if (ended == ENDED_ABANDONED)
+        _exit(EXIT_OK); /* threads still run: nothing may be freed under them */
+    metrics_free_all();
+    return ended == ENDED_REFUSED ? EXIT_CONFIG : EXIT_OK;
+}
+
+int app_daemon(const char *command, int argc, enum ended (*run)(const struct config *config, struct error *err))
+{
+    struct config config;
+    struct error err = {0};
+
+    if (argc > 1)
+        return app_usage(command, "takes no arguments: settings are environment variables");
+    app_is_daemon();
+    int code = load_config(&config, true);
+    if (code != EXIT_OK)
+        return code;
+    enum ended ended = run(&config, &err);
+    code = end_daemon(ended, &err);
+    config_done(&config);
+    return code;
 }
 
 int app_finish(int code)

@@ -45,21 +45,19 @@ int cmd_version(int argc, char **argv);
  * and must not be shown. */
 int app_load_config(struct config *config);
 
-/* The same for commands that work with Kafka for long: without its address they would wait for ever. */
-int app_load_kafka_config(struct config *config);
-
 /* Tells an error and its hint on stderr: as text for people, of a daemon as a line of its log. */
 void app_complain(const struct error *err);
 
 /* First thing in a command that runs until SIGTERM. Started by a person in a terminal it still speaks to that person. */
 void app_is_daemon(void);
 
-/* The end of a command that ran until SIGTERM: tells the log, and returns its exit code. */
-int app_end(enum ended ended, const struct error *err);
+/* The whole of a command that works with Kafka until SIGTERM: arguments, settings, `run`, and its end. What `run` gives to
+ * threads must stay when it returns ENDED_ABANDONED. */
+int app_daemon(const char *command, int argc, enum ended (*run)(const struct config *config, struct error *err));
 
-/* Tells why a command could not do its work, and returns its exit code: EXIT_CONFIG for a fault that stays until somebody mends
- * it (settings, login, privileges, schema), EXIT_USAGE for an argument that PostgreSQL cannot read (a time, a text that is not
- * UTF-8); the same for every command. */
+/* Tells why a command could not do its work, and returns its exit code: EXIT_CONFIG for a fault that stays until
+ * somebody mends it (settings, login, privileges, schema), EXIT_USAGE for an argument that PostgreSQL cannot read (a
+ * time, a text that is not UTF-8); the same for every command. */
 int app_fail(enum result result, const struct error *err);
 
 /* "outboxd ulid: too many arguments", and how to call it; returns EXIT_USAGE. */

@@ -52,21 +52,16 @@ static void window_close(void *arg)
     http_stop(window->http);
 }
 
+static enum ended run(const struct config *config, struct error *err)
+{
+    static struct window window; /* an abandoned HTTP thread goes on using it */
+    const struct keeper_hooks hooks = {.open = window_open, .close = window_close, .arg = &window};
+    window.config = config;
+    return keeper_run(config, &hooks, err);
+}
+
 int cmd_consume(int argc, char **argv)
 {
     (void)argv;
-    if (argc > 1)
-        return app_usage("consume", "takes no arguments: settings are environment variables");
-    app_is_daemon();
-    struct config config;
-    struct error err = {0};
-    int code = app_load_kafka_config(&config);
-    if (code != EXIT_OK)
-        return code;
-    struct window window = {.config = &config};
-    const struct keeper_hooks hooks = {.open = window_open, .close = window_close, .arg = &window};
-    enum ended ended = keeper_run(&config, &hooks, &err);
-    code = app_end(ended, &err);
-    config_done(&config);
-    return code;
+    return app_daemon("consume", argc, run);
 }
