@@ -56,26 +56,27 @@ static const struct statement probed = {
  * order of their seqs, plain ones and those with a list together, and none behind a row that stays: one that came to the claim too
  * early would be held again, and nobody would be left to release it. Nothing while some earlier released row of the stream is on
  * its way, for the last of these releases the next; nor for a parked topic, nor one that drains, unless lists stand among its rows:
- * the others are taken straight from the queue. Only a hint: the claim tests. */
+ * the others are taken straight from the queue. What is not to be released is not locked either: that would be a write a row.
+ * Only a hint: the claim tests. */
 /* clang-format off */
 const struct statement mark_release = {"release",
     "UPDATE @.outbox_events SET retry_after = NULL WHERE status = 2 AND retry_after = 'infinity' AND ctid = ANY (ARRAY("
     "  SELECT h.ctid FROM"
     "    (SELECT *, greatest($4::bigint / count(*) OVER (), 1) AS share"
-    "     FROM (SELECT DISTINCT lane, topic, key FROM unnest($1::smallint[], $2::text[], $3::text[]) u(lane, topic, key)) u) k"
-    "    CROSS JOIN LATERAL (SELECT " FIRST_OF_KEY("k.lane", "e.topic = k.topic AND " HEAD) " AS head) x"
+    "     FROM (SELECT DISTINCT lane, topic, key FROM unnest($1::smallint[], $2::text[], $3::text[]) u(lane, topic, key)) k"
+    "     WHERE NOT EXISTS (SELECT FROM @.outbox_parked_topics p WHERE p.topic = k.topic AND (p.state = 'parked'"
+    "       OR " FIRST_OF_KEY("k.lane", ROUTED " AND " ROUTED_TO("k.topic")) " IS NULL))) k"
+    "    CROSS JOIN LATERAL (SELECT coalesce(" FIRST_OF_KEY("k.lane", "e.topic = k.topic AND " HEAD) ", " NO_SEQ ") AS head) x"
     "    CROSS JOIN LATERAL ("
     "      SELECT ctid, seq, bool_or(stays) OVER (ORDER BY seq) AS stays FROM ("
     "        SELECT * FROM (SELECT ctid, seq, false AS stays FROM @.outbox_events e WHERE e.lane = k.lane AND e.topic = k.topic"
-    "          AND " KEY " = k.key AND " HELD " ORDER BY seq LIMIT k.share FOR UPDATE SKIP LOCKED) plain"
+    "          AND " KEY " = k.key AND " HELD " AND e.seq < x.head ORDER BY seq LIMIT k.share FOR UPDATE SKIP LOCKED) plain"
     "        UNION ALL"
     "        SELECT ctid, seq, EXISTS (SELECT FROM @.outbox_parked_topics p WHERE p.state = 'parked' AND p.topic = ANY (topics))"
     "        FROM (SELECT ctid, seq, @.outbox_topics(topic, routing_key) AS topics FROM @.outbox_events e WHERE e.lane = k.lane"
-    "          AND " KEY " = k.key AND " ROUTED_HELD " AND " ROUTED_TO("k.topic")
+    "          AND " KEY " = k.key AND " ROUTED_HELD " AND e.seq < x.head AND " ROUTED_TO("k.topic")
     "          ORDER BY seq LIMIT k.share FOR UPDATE SKIP LOCKED) listed) r ORDER BY seq LIMIT k.share) h "
-    "WHERE NOT h.stays AND (x.head IS NULL OR h.seq < x.head)"
-    "  AND NOT EXISTS (SELECT FROM @.outbox_parked_topics p WHERE p.topic = k.topic AND (p.state = 'parked'"
-    "    OR " FIRST_OF_KEY("k.lane", ROUTED " AND " ROUTED_TO("k.topic")) " IS NULL))))"};
+    "WHERE NOT h.stays))"};
 /* clang-format on */
 
 static const struct statement commit = {"commit", "COMMIT"};
