@@ -96,11 +96,12 @@ CREATE INDEX outbox_events_waiting ON outbox_events (lane, retry_after)
 -- head: refused or released FAILED rows, by stream: what held rows may wait for.
 CREATE INDEX outbox_events_head ON outbox_events (lane, topic, (coalesce(partition_key, aggregate_id)), seq)
     WHERE routing_key IS NULL AND status = 2 AND retry_after IS DISTINCT FROM 'infinity';
--- held: rows that wait, by stream; queue: the same rows by topic, the oldest first, for figures and operators.
+-- held: rows that wait, by stream; queue: the same rows by topic, the oldest first, for figures and operators. `seq > 0` is true
+-- of all and keeps it from others: a plan made while nothing was held would look up a stream in it, and read all of its topic.
 CREATE INDEX outbox_events_held ON outbox_events (lane, topic, (coalesce(partition_key, aggregate_id)), seq)
     WHERE routing_key IS NULL AND status = 2 AND retry_after = 'infinity';
 CREATE INDEX outbox_events_queue ON outbox_events (lane, topic, seq)
-    WHERE routing_key IS NULL AND status = 2 AND retry_after = 'infinity';
+    WHERE routing_key IS NULL AND status = 2 AND retry_after = 'infinity' AND seq > 0;
 -- routed: FAILED rows with a list of topics, held or not; dead: DEAD rows. Both by key: few.
 CREATE INDEX outbox_events_routed ON outbox_events (lane, (coalesce(partition_key, aggregate_id)), seq)
     WHERE routing_key IS NOT NULL AND status = 2;

@@ -17,6 +17,8 @@
     "id, CASE WHEN status = 2 AND retry_after = 'infinity' THEN 'held' ELSE @.outbox_status_name(status) END, " \
     "extract(epoch FROM now() - created_at)::bigint, coalesce(routing_key, topic), " KEY ", retry_count, last_error"
 
+#define BY_SEQ " AND seq > 0 ORDER BY seq" /* what is true of all rows lets held ones come by the index of QUEUED */
+
 /* How many rows a part contributes at most. */
 static void add_limit(struct question *question, const struct events_filter *filter)
 {
@@ -37,7 +39,7 @@ static void add_held_part(struct question *question, const struct events_part *p
                  "SELECT e.* FROM step l CROSS JOIN LATERAL (SELECT e.* FROM @.outbox_events e WHERE e.lane = l.lane "
                  "AND e.topic = l.topic AND ");
     filter_part(question, part, filter);
-    question_add(question, " ORDER BY seq");
+    question_add(question, BY_SEQ);
     add_limit(question, filter);
     question_add(question, ") e WHERE l.topic IS NOT NULL)");
 }
@@ -48,7 +50,7 @@ static void add_part(struct question *question, const struct events_part *part, 
     filter_lanes(question, filter);
     question_add(question, " CROSS JOIN LATERAL (SELECT e.* FROM @.outbox_events e WHERE e.lane = l.lane AND ");
     filter_part(question, part, filter);
-    question_add(question, " ORDER BY seq");
+    question_add(question, BY_SEQ);
     add_limit(question, filter);
     question_add(question, ") e)");
 }

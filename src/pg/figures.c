@@ -18,8 +18,9 @@ static const char begin[] = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET
 #define LOOK(what) \
     "lane CROSS JOIN LATERAL (SELECT FROM @.outbox_events e WHERE e.lane = lane.lane AND " what " LIMIT $1) e LIMIT $1"
 #define COUNT(what) "(SELECT count(*) FROM (SELECT FROM " LOOK(what) ") x)"
-#define LOOSE(after) \
-    "SELECT topic, created_at FROM @.outbox_events e WHERE e.lane = " after " AND " HELD " ORDER BY topic, seq LIMIT 1"
+#define LOOSE(after)                                                                       \
+    "SELECT topic, created_at FROM @.outbox_events e WHERE e.lane = " after " AND " QUEUED \
+    " ORDER BY topic, seq LIMIT 1"
 
 /* clang-format off */
 

@@ -8,8 +8,10 @@
 #define WAITING "status = 2 AND retry_after < 'infinity'"
 #define HEAD    "routing_key IS NULL AND status = 2 AND retry_after IS DISTINCT FROM 'infinity'"
 #define HELD    "routing_key IS NULL AND status = 2 AND retry_after = 'infinity'"
-#define ROUTED  "routing_key IS NOT NULL AND status = 2"
-#define DEAD    "status = 9"
+#define QUEUED \
+    HELD " AND seq > 0" /* the same rows, by topic and seq: the index of who asks for the oldest, and of nobody else */
+#define ROUTED "routing_key IS NOT NULL AND status = 2"
+#define DEAD   "status = 9"
 
 /* What a batch may hold locked. */
 #define READY_OR_HELD "status IN (0, 2)"

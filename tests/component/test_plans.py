@@ -130,3 +130,23 @@ def test_a_queue_does_not_search_the_backlog_before_it(big_cluster, start, new_t
                    if scan["Index Name"] == "outbox_events_ready")
         assert read <= 16 * 64
     db.drop()
+
+
+PREPARED = "SELECT cardinality(parameter_types) FROM pg_prepared_statements WHERE name = 'looked_at'"
+OF_STREAMS = [("obstacles.c", "blocking"), ("obstacles.c", "drained"), ("obstacles.c", "probes"), ("mark.c", "release"),
+              ("sweep.c", "sweep_topic"), ("parking.c", "unpark"), ("parking.c", "elect")]
+
+
+@pytest.mark.parametrize("file, name", OF_STREAMS, ids=[name for _, name in OF_STREAMS])
+def test_a_plan_made_while_nothing_waits_is_good_when_much_does(db, file, name):
+    """A session keeps its plans until the table is analysed again. An empty index looks as good as any other, and by that of
+    topic and seq each look at a stream would read all of its topic."""
+    fill(db, "there", 1000, ", status", ", 1")
+    with db.connect(prepare_threshold=None) as conn:
+        conn.execute("SET enable_seqscan = off; SET enable_sort = off; SET enable_bitmapscan = off; SET jit = off; "
+                     "SET plan_cache_mode = force_generic_plan")
+        conn.execute(f"PREPARE looked_at AS {sql(file, name)}")
+        values = ", ".join(["NULL"] * conn.execute(PREPARED).fetchone()[0])
+        plan = "\n".join(row[0] for row in conn.execute(f"EXPLAIN EXECUTE looked_at ({values})"))
+    assert "outbox_events_held" in plan
+    assert "outbox_events_queue" not in plan
