@@ -37,8 +37,11 @@ enum result parking_tidy(struct pg *pg, bool ordered, bool dead_blocks, int *ret
     struct strbuf topics = {0};
     _cleanup_(rows_cleanup) struct rows *locked = NULL, *gone = NULL;
     *ret_gone = 0;
-    enum result result =
-        pg_script(pg, "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '30s'", 10000, err);
+    enum result result = pg_script(
+        pg,
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '30s'; SET LOCAL enable_seqscan = off; "
+        "SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; SET LOCAL jit = off",
+        10000, err);
     if (result == OK)
         result = pg_query(pg, &lock_topics, 0, NULL, ANSWER_TIMEOUT_MS, &locked, err);
     pg_array_begin(&topics);

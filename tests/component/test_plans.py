@@ -150,3 +150,18 @@ def test_a_plan_made_while_nothing_waits_is_good_when_much_does(db, file, name):
         plan = "\n".join(row[0] for row in conn.execute(f"EXPLAIN EXECUTE looked_at ({values})"))
     assert "outbox_events_held" in plan
     assert "outbox_events_queue" not in plan
+
+
+def test_the_janitor_does_not_read_the_table(big_cluster, start):
+    """All that waits is of one key: the planner believes that a row can be found everywhere, and there is none in other lanes."""
+    db = Database(big_cluster)
+    db.migrate()
+    fill(db, "nowhere", 20_000, ", partition_key, status, retry_after", ", 'hot', 2, 'infinity'")
+    db.execute("INSERT INTO outbox_parked_topics (topic, reason, probe_after, probe_seq, probe_lane) "
+               "SELECT 'nowhere', 'missing', now() + interval '1 day', seq, lane FROM outbox_events WHERE seq = 1")
+    statements = [sql("parking.c", name) for name in ("unpark", "elect")]
+    log = work(start, db, lambda log: all(map(log.of, statements)), "the janitor has looked at the parked topic")
+    for text in statements:
+        for plan in log.of(text):
+            assert not any(scan["Node Type"] == "Seq Scan" for scan in plans.scans(plan))
+    db.drop()
