@@ -56,9 +56,9 @@ static const struct statement stuck_topics = {"stuck_topics",
 static const struct statement probes = {"probes",
     "SELECT " DECODE_COLUMNS_IF("size <= $5::int") " FROM ("
     "  SELECT e.* FROM @.outbox_parked_topics p JOIN " OUR_ROWS("$3") " ON l.lane = p.probe_lane CROSS JOIN LATERAL ("
-    "    SELECT * FROM (" FREE_ROWS(COLUMNS, "p.probe_lane", "p.topic", "$3", "$4", BEFORE_READY, "1") LOCKED " LIMIT 1) plain"
+    "    SELECT * FROM (" FREE_ROWS(COLUMNS, "p.probe_lane", "p.topic", "$3", "$4", BEFORE_READY, ALL_KEYS, "1") LOCKED " LIMIT 1) plain"
     "    UNION ALL"
-    "    SELECT * FROM (" FREE_LISTS(COLUMNS, "p.probe_lane", "p.topic", "$3", "$4", BEFORE_READY, "") LOCKED " LIMIT 1) listed"
+    "    SELECT * FROM (" FREE_LISTS(COLUMNS, "p.probe_lane", "p.topic", "$3", "$4", BEFORE_READY, ALL_KEYS, "") LOCKED " LIMIT 1) listed"
     "    LIMIT 1) e"
     "  WHERE p.state = 'parked' AND p.probe_after <= now()) e"};
 
@@ -70,9 +70,9 @@ static const struct statement drained = {"drained",
     "    SELECT e.* FROM " OUR_ROWS("$5")
     "      CROSS JOIN (SELECT topic FROM @.outbox_parked_topics WHERE state = 'draining') p"
     "      CROSS JOIN LATERAL ("
-    "        SELECT * FROM (" FREE_ROWS(COLUMNS, "l.lane", "p.topic", "$5", "$6", BEFORE_READY, "$3") LOCKED ") plain"
+    "        SELECT * FROM (" FREE_ROWS(COLUMNS, "l.lane", "p.topic", "$5", "$6", BEFORE_READY, SOME_KEYS, "$3") LOCKED ") plain"
     "        UNION ALL"
-    "        SELECT * FROM (" FREE_LISTS(COLUMNS, "l.lane", "p.topic", "$5", "$6", BEFORE_READY, NOT_PARKED_ELSEWHERE)
+    "        SELECT * FROM (" FREE_LISTS(COLUMNS, "l.lane", "p.topic", "$5", "$6", BEFORE_READY, SOME_KEYS, NOT_PARKED_ELSEWHERE)
     "          LIMIT $3" LOCKED ") listed) e"
     "    LIMIT $3) e) e"};
 

@@ -11,25 +11,25 @@ static const struct statement lock_topics = {
 /* Statements of their own: their snapshot is younger than the lock, so they see what was held under keep_parked. */
 #define LANE_SERIES "(SELECT l::smallint AS lane FROM generate_series(0, 15) l) l"
 /* clang-format off */
-#define SOME_FREE(lane, topic, lists) \
-    "(EXISTS (" FREE_ROWS("e.seq", lane, topic, "$2", "$3", NO_SEQ, "1") END_FREE ")" \
-    " OR EXISTS (" FREE_LISTS("e.seq", lane, topic, "$2", "$3", NO_SEQ, lists) END_FREE "))"
+#define SOME_FREE(lane, topic, most, lists) \
+    "(EXISTS (" FREE_ROWS("e.seq", lane, topic, "$2", "$3", NO_SEQ, most, "1") END_FREE ")" \
+    " OR EXISTS (" FREE_LISTS("e.seq", lane, topic, "$2", "$3", NO_SEQ, most, lists) END_FREE "))"
 #define HAS_HELD(lane, topic) \
     "(" SOME_ROW("e.lane = " lane " AND e.topic = " topic " AND " HELD) \
     " OR " SOME_ROW("e.lane = " lane " AND " ROUTED_HELD " AND " ROUTED_TO(topic)) ")"
 static const struct statement unpark = {"unpark",
     "DELETE FROM @.outbox_parked_topics p WHERE topic = ANY ($1::text[]) AND NOT EXISTS (SELECT FROM " LANE_SERIES
     "  WHERE CASE p.state WHEN 'parked' THEN " HAS_HELD("l.lane", "p.topic") 
-    "    ELSE " SOME_FREE("l.lane", "p.topic", NOT_PARKED_ELSEWHERE) " END)"};
+    "    ELSE " SOME_FREE("l.lane", "p.topic", SOME_KEYS, NOT_PARKED_ELSEWHERE) " END)"};
 static const struct statement elect = {"elect",
     "UPDATE @.outbox_parked_topics p SET probe_lane = h.lane, probe_seq = h.seq "
     "FROM @.outbox_parked_topics t CROSS JOIN LATERAL ("
     "  SELECT l.lane, h.seq FROM " LANE_SERIES " CROSS JOIN LATERAL ("
-    "    " FREE_ROWS("e.seq", "l.lane", "t.topic", "$2", "$3", NO_SEQ, "1") END_FREE
+    "    " FREE_ROWS("e.seq", "l.lane", "t.topic", "$2", "$3", NO_SEQ, ALL_KEYS, "1") END_FREE
     "    UNION ALL"
-    "    " FREE_LISTS("e.seq", "l.lane", "t.topic", "$2", "$3", NO_SEQ, "") END_FREE ") h LIMIT 1) h "
+    "    " FREE_LISTS("e.seq", "l.lane", "t.topic", "$2", "$3", NO_SEQ, ALL_KEYS, "") END_FREE ") h LIMIT 1) h "
     "WHERE t.topic = p.topic AND p.topic = ANY ($1::text[]) AND p.state = 'parked'"
-    "  AND NOT " SOME_FREE("p.probe_lane", "p.topic", "")};
+    "  AND NOT " SOME_FREE("p.probe_lane", "p.topic", ALL_KEYS, "")};
 /* clang-format on */
 
 enum result parking_tidy(struct pg *pg, bool ordered, bool dead_blocks, int *ret_gone, struct error *err)

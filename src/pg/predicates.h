@@ -38,13 +38,18 @@
 /* clang-format off */
 
 /* Held rows that wait for their topic alone, stream by stream, so that a million which wait for something else, too, are passed
- * in one step. The walk over the keys is lazy: a LIMIT outside ends it. */
+ * in one step. The walk over the keys is lazy: a LIMIT outside ends it. `most`: of so many keys. */
 #define NEXT_KEY(lane, after, kind) \
     "(SELECT " KEY " FROM @.outbox_events e WHERE e.lane = " lane after " AND " kind " ORDER BY " KEY " LIMIT 1)"
-#define KEYS(lane, kind) \
-    "(WITH RECURSIVE k AS (SELECT " NEXT_KEY(lane, "", kind) " AS key UNION ALL" \
-    " SELECT " NEXT_KEY(lane, " AND " KEY " > k.key", kind) " FROM k WHERE key IS NOT NULL)" \
+#define KEYS(lane, kind, most) \
+    "(WITH RECURSIVE k AS (SELECT 1 AS n, " NEXT_KEY(lane, "", kind) " AS key UNION ALL" \
+    " SELECT n + 1, " NEXT_KEY(lane, " AND " KEY " > k.key", kind) " FROM k WHERE key IS NOT NULL AND n < " most ")" \
     " SELECT key FROM k WHERE key IS NOT NULL) k"
+#define ALL_KEYS "2147483647"
+
+/* What a claim passes of a lane and topic, or it would not end while very many streams wait for something else. What stands behind
+ * so many comes when the topic's row is gone, by the sweep: so who removes it must look no further. */
+#define SOME_KEYS "1000"
 #define FIRST_OF_KEY(lane, condition) \
     "(SELECT seq FROM @.outbox_events e WHERE e.lane = " lane " AND " KEY " = k.key AND " condition " ORDER BY seq LIMIT 1)"
 #define NO_SEQ "9223372036854775807"
@@ -57,15 +62,15 @@
     "CASE WHEN " dead "::boolean THEN " FIRST_OF_KEY(lane, DEAD " AND " ROUTED_TO(topic)) " END) ELSE " NO_SEQ " END"
 
 /* The first `n` plain rows of each stream, and none from `before` on. */
-#define FREE_ROWS(columns, lane, topic, ordered, dead, before, n) \
-    "SELECT f.* FROM " KEYS(lane, "e.topic = " topic " AND " HELD) " CROSS JOIN LATERAL (" \
+#define FREE_ROWS(columns, lane, topic, ordered, dead, before, most, n) \
+    "SELECT f.* FROM " KEYS(lane, "e.topic = " topic " AND " HELD, most) " CROSS JOIN LATERAL (" \
     "  SELECT " columns " FROM @.outbox_events e WHERE e.lane = " lane " AND e.topic = " topic " AND " KEY " = k.key AND " HELD \
     "    AND e.seq < least(" before ", " IN_THE_WAY(lane, topic, ordered, dead) ") ORDER BY seq LIMIT " n
 
 /* Of the rows with a list the first one of each key that goes to the topic: the others stand behind it. `also`, another condition,
  * must be met before the row is locked: what is locked and then left out would be nobody's obstacle (NOT_OURS). */
-#define FREE_LISTS(columns, lane, topic, ordered, dead, before, also) \
-    "SELECT f.* FROM " KEYS(lane, ROUTED_HELD) " CROSS JOIN LATERAL (" \
+#define FREE_LISTS(columns, lane, topic, ordered, dead, before, most, also) \
+    "SELECT f.* FROM " KEYS(lane, ROUTED_HELD, most) " CROSS JOIN LATERAL (" \
     "  SELECT " columns " FROM @.outbox_events e WHERE e.lane = " lane " AND " KEY " = k.key AND " ROUTED_HELD \
     "    AND " ROUTED_TO(topic) " AND e.seq < " before \
     "    AND e.seq <= CASE WHEN " ordered "::boolean THEN " FIRST_OF_KEY(lane, ROUTED_HELD " AND " ROUTED_TO(topic)) \

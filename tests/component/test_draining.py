@@ -1,6 +1,7 @@
 """What comes back from the queue of a draining topic, and what stands behind it, by the program's own statements."""
 
-from rig.rows import TOPIC, held, park, put
+from rig.rows import TOPIC, held, park, put, state
+from rig.statements import sql
 
 
 def test_a_list_keeps_its_place_while_one_of_its_topics_drains(db, hands):
@@ -42,3 +43,25 @@ def test_a_release_locks_only_what_it_releases(db, hands):
     db.execute("DELETE FROM outbox_parked_topics")
     assert worker.release(TOPIC, "k", limit=2) == 2
     assert unlocked(db, *followers) == followers[2:]
+
+
+def test_a_claim_passes_a_thousand_streams_that_wait_for_something_else(db, hands):
+    """And no more, or with very many of them it would not end. Nobody else looks further, so the topic's row goes, and the sweep,
+    which takes a thousand at a time, frees what stands behind them."""
+    keys = [row[0] for row in db.execute("SELECT key FROM (SELECT 'key-' || n AS key FROM generate_series(1, 30000) n) k "
+                                         "WHERE outbox_lane(key) = 3 ORDER BY key LIMIT 1001")]
+    for due in ("2099-01-01", "infinity"):
+        db.execute("INSERT INTO outbox_events (topic, aggregate_type, aggregate_id, payload, status, retry_after) "
+                   "SELECT %s, 'order', key, '{}', 2, %s FROM unnest(%s::text[]) key", TOPIC, due, keys[:-1])
+    free = held(db, keys[-1])
+    park(db, TOPIC, free)
+    db.execute("UPDATE outbox_parked_topics SET state = 'draining'")
+    worker = hands()
+    worker.lanes()
+    assert worker.drained() == []
+    worker.rollback()
+    assert worker.run(sql("parking.c", "unpark"), [TOPIC], True, False) == 1
+    assert worker.run(sql("sweep.c", "sweep_topic"), 3, TOPIC, "", True, False, 100)[0] == (keys[-2], 0)
+    assert worker.run(sql("sweep.c", "sweep_topic"), 3, TOPIC, keys[-2], False, False, 100)[0] == (None, 1)
+    worker.commit()
+    assert state(db, free) == [(2, False)]

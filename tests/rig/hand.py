@@ -47,8 +47,8 @@ class Hand:
         return [found.get(n) for n in range(1, len(taken) + 1)]
 
     def drained(self, *taken, limit=100):
-        """The seqs of the rows of draining topics that come back with these."""
-        last = {row.lane: max(other.seq for other in taken if other.lane == row.lane) for row in taken}
+        """The seqs of the rows of draining topics that come back with these to one who holds all lanes."""
+        last = {lane: max((row.seq for row in taken if row.lane == lane), default=0) for lane in range(16)}
         return [row[2] for row in self.run(sql("obstacles.c", "drained"), list(last), list(last.values()), limit, 1 << 30, True, False,
                                            (1 << 31) - 1)]
 
