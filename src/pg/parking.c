@@ -20,7 +20,7 @@ static const struct statement lock_topics = {
 static const struct statement unpark = {"unpark",
     "DELETE FROM @.outbox_parked_topics p WHERE topic = ANY ($1::text[]) AND NOT EXISTS (SELECT FROM " LANE_SERIES
     "  WHERE CASE p.state WHEN 'parked' THEN " HAS_HELD("l.lane", "p.topic") 
-    "    ELSE " SOME_FREE("l.lane", "p.topic", SOME_KEYS, NOT_PARKED_ELSEWHERE) " END)"};
+    "    ELSE " SOME_FREE("l.lane", "p.topic", SOME_KEYS, NOT_PARKED_ELSEWHERE) " END) RETURNING topic"};
 static const struct statement elect = {"elect",
     "UPDATE @.outbox_parked_topics p SET probe_lane = h.lane, probe_seq = h.seq "
     "FROM @.outbox_parked_topics t CROSS JOIN LATERAL ("
@@ -32,11 +32,11 @@ static const struct statement elect = {"elect",
     "  AND NOT " SOME_FREE("p.probe_lane", "p.topic", ALL_KEYS, "")};
 /* clang-format on */
 
-enum result parking_tidy(struct pg *pg, bool ordered, bool dead_blocks, int *ret_gone, struct error *err)
+enum result parking_tidy(struct pg *pg, bool ordered, bool dead_blocks, struct rows **ret_gone, struct error *err)
 {
     struct strbuf topics = {0};
     _cleanup_(rows_cleanup) struct rows *locked = NULL, *gone = NULL;
-    *ret_gone = 0;
+    *ret_gone = NULL;
     enum result result = pg_script(
         pg,
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '30s'; SET LOCAL enable_seqscan = off; "
@@ -56,7 +56,7 @@ enum result parking_tidy(struct pg *pg, bool ordered, bool dead_blocks, int *ret
     if (result == OK)
         result = pg_script(pg, "COMMIT", ANSWER_TIMEOUT_MS, err);
     if (result == OK)
-        *ret_gone = rows_affected(gone);
+        *ret_gone = TAKE(gone);
     strbuf_done(&topics);
     return result;
 }

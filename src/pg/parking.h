@@ -8,7 +8,9 @@
 
 /* Topics for which nothing is held any more leave the table, and draining ones also when all that is left waits behind another
  * row of its stream (where order counts; with `dead_blocks` also a DEAD one): release and sweep look after those. A parked
- * topic whose probe's lane has no row left that could be tried gets another. Skips topics that somebody else has locked. */
-enum result parking_tidy(struct pg *pg, bool ordered, bool dead_blocks, int *ret_gone, struct error *err) CHECK_RESULT;
+ * topic whose probe's lane has no row left that could be tried gets another. Skips topics that somebody else has locked.
+ * *ret_gone: the topics that left, a row each; NULL without OK. */
+enum result parking_tidy(struct pg *pg, bool ordered, bool dead_blocks, struct rows **ret_gone,
+                         struct error *err) CHECK_RESULT;
 
 #endif

@@ -101,11 +101,11 @@ static enum result tidy(struct janitor *janitor, struct error *err)
     enum result result = pg_query(janitor->pg, &any, 0, NULL, ANSWER_TIMEOUT_MS, &rows, err);
     if (result != OK || !rows_true(rows, 0, 0))
         return result;
-    int gone;
+    _cleanup_(rows_cleanup) struct rows *gone = NULL;
     result = parking_tidy(janitor->pg, janitor->config->ordering == ORDER_KEY,
                           janitor->config->on_dead == ON_DEAD_BLOCK, &gone, err);
-    if (result == OK && gone > 0)
-        log_info("%d parked %s empty and flowing again", gone, gone == 1 ? "topic is" : "topics are");
+    for (int i = 0; result == OK && i < rows_n(gone); i++)
+        log_topic(LOG_LEVEL_INFO, rows_text(gone, i, 0), "no longer parked: nothing waits for it");
     return result;
 }
 

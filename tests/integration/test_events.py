@@ -389,7 +389,9 @@ def test_retry_probes_a_parked_topic(db, kafka, start):
         assert changed(db, "retry", *nothing)["probes"] == 0
     assert changed(db, "retry", "--key", "k", "--dry-run")["probes"] == 1
     assert changed(db, "retry", "--topic", topic)["probes"] == 1
-    db.wait_settled(None, start(db))
+    relay = start(db)
+    db.wait_settled(None, relay)
+    relay.wait_log(f'"topic":"{topic}","message":"no longer parked')
 
 
 def test_sent_events_are_looked_for_among_the_latest(db):
