@@ -8,6 +8,7 @@
 #include "events.h"
 #include "events_show.h"
 #include "log.h"
+#include "stop.h"
 #include "str.h"
 #include "table.h"
 
@@ -173,7 +174,9 @@ static enum result apply(struct pg *pg, struct events_change *change, const stru
     bool terminal = isatty(STDERR_FILENO);
     if (terminal)
         change->progress = show_progress;
+    change->stop_fd = stop_open(); /* Ctrl-C: what was done until then is logged, too */
     enum result result = events_apply(pg, change, err);
+    close(change->stop_fd);
     if (terminal)
         fputs("\r\033[K", stderr);
     /* What was done is logged also when the rest could not be. */
@@ -199,7 +202,8 @@ static enum result act(struct pg *pg, const struct config *config, const struct 
     if (errand->show)
         return events_show_one(pg, errand->id, config->on_dead == ON_DEAD_BLOCK, errand->json, err);
     const struct events_filter to_change = events_to_change(filter);
-    struct events_change change = {.discard = errand->discard, .batch_size = CHANGE_BATCH, .filter = &to_change};
+    struct events_change change = {
+        .discard = errand->discard, .batch_size = CHANGE_BATCH, .filter = &to_change, .stop_fd = -1};
     enum result result = errand->dry_run ? preview(pg, &change, errand, err) : apply(pg, &change, errand, err);
     if (result == OK && filter->id != NULL && change.matched == 0)
         result = tell_untouched(pg, filter->id, err);

@@ -8,6 +8,7 @@
 #include "mark.h"
 #include "predicates.h"
 #include "route.h"
+#include "stop.h"
 
 #define LOCK_SLICE_MS "2000" /* then say so, and wait again */
 #define LOCK_TRIES    60
@@ -245,6 +246,16 @@ static void report(const struct events_change *change, int waiting_for)
         change->progress(change, waiting_for);
 }
 
+/* Between batches only: the count of what was changed is then exact. */
+static enum result check_stop(const struct events_change *change, struct error *err)
+{
+    if (!stop_nap(change->stop_fd, 0))
+        return OK;
+    error_retry(err, "interrupted");
+    error_hint(err, "what was changed stays changed: run the command again for the rest");
+    return RETRY;
+}
+
 /* BEGIN, and the lane is ours; waits for it. */
 static enum result take_lane(struct pg *pg, const struct events_change *change, int lane, struct error *err)
 {
@@ -275,6 +286,8 @@ static enum result take_lane(struct pg *pg, const struct events_change *change, 
         if (pg_script(pg, "ROLLBACK", 10000, &ignored) != OK)
             return result;
         report(change, lane);
+        if (check_stop(change, err) != OK)
+            return RETRY;
     }
 }
 
@@ -302,7 +315,7 @@ static enum result change_batch(struct pg *pg, struct events_change *change, str
                                         rows_int(rows, n - 1, 3)};
     }
     report(change, -1);
-    return OK;
+    return check_stop(change, err);
 }
 
 /* All that the filter wants, part by part. */
@@ -402,7 +415,9 @@ enum result events_apply(struct pg *pg, struct events_change *change, struct err
 {
     _cleanup_(rows_cleanup) struct rows *picked = NULL;
     int64_t lanes[LANES] = {0};
+    pg_stop_on(pg, change->stop_fd);
     enum result result = survey(pg, change, COUNT_BOUND, lanes, &picked, err);
+    pg_stop_on(pg, -1);
     for (int lane = 0; result == OK && lane < LANES; lane++) {
         if (picked != NULL)
             result = change_picked(pg, change, picked, lane, err);

@@ -76,6 +76,7 @@ struct events_change {
     /* Called now and then; waiting_for: the lane that somebody else holds, -1: none. May be NULL. */
     void (*progress)(const struct events_change *change, int waiting_for);
     void *arg;
+    int stop_fd; /* readable: end after the batch in hand; -1: none */
 
     /* Results. */
     int64_t matched; /* when it began */

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import threading
 
@@ -292,6 +293,23 @@ def test_progress_is_for_terminals(db, five):
     os.close(master)
     assert json.loads(done.stdout)["changed"] == 2503
     assert re.search(r"\r\033\[K\d+ of 2503", seen) and "2503 changed" in seen
+
+
+def test_ctrl_c_ends_a_change_and_the_log_tells_how_far_it_came(db):
+    bulk(db.conn, "orders", 500, 100)
+    db.execute("UPDATE outbox_events SET status = 9")
+    last = db.value("SELECT max(lane) FROM outbox_events")
+    with db.connect() as other, other.transaction():
+        other.execute("SELECT FROM outbox_lanes WHERE lane = %s FOR UPDATE", (last,))
+        child = subprocess.Popen([daemon.binary(), "events", "discard", "--all"], env=daemon.environment(db.settings),
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process.wait_until(lambda: db.value("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+                                            "AND wait_event_type = 'Lock'"), "it waits for the last lane")
+        child.send_signal(signal.SIGINT)
+        out, said = child.communicate(timeout=process.PATIENCE)
+    gone = 500 - db.value("SELECT count(*) FROM outbox_events")
+    assert child.returncode == 1 and out == "" and gone > 0
+    assert f"discard by postgres: --all: {gone} changed" in said and "interrupted" in said and "run the command again" in said
 
 
 def test_waits_for_the_lane(db, five):
