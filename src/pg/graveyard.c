@@ -165,13 +165,14 @@ static enum result try_some(struct pg *pg, struct inbox *inbox, const char *cons
 
 enum result graveyard_retry(struct pg *pg, struct dead_retry *retry, struct error *err)
 {
-    enum { GROUP, ID, STREAM };
+    enum { GROUP, ID, STREAM, STUB };
     _cleanup_(rows_cleanup) struct rows *list = NULL;
     struct inbox inbox = {0};
     enum result result =
         ask(pg,
             "SELECT consumer_group, event_id, "
-            "CASE WHEN key IS NULL THEN 0 ELSE dense_rank() OVER (ORDER BY consumer_group, topic, key) END "
+            "CASE WHEN key IS NULL THEN 0 ELSE dense_rank() OVER (ORDER BY consumer_group, topic, key) END, "
+            "headers = '{}' AND strpos(error, '" INBOX_STUB "') > 0 "
             "FROM (SELECT * FROM @.inbox_dead WHERE " MATCHES
             " ORDER BY topic, partition, \"offset\", consumer_group, event_id LIMIT $7::bigint) d "
             "ORDER BY topic, partition, \"offset\", consumer_group, event_id",
@@ -186,6 +187,12 @@ enum result graveyard_retry(struct pg *pg, struct dead_retry *retry, struct erro
         bool handled = false;
         if (stream > 0 && stuck[stream])
             continue;
+        if (rows_true(list, i, STUB)) {
+            stuck[stream] = 1;
+            retry->failures++;
+            retry->failed(retry->arg, who[1], "its payload is not here, but in Kafka");
+            continue;
+        }
         result = try_some(pg, &inbox, who, &handled, err);
         retry->handled += handled;
         if (result != REJECT)

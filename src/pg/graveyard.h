@@ -39,7 +39,7 @@ struct dead_retry {
 
 /* Runs the handler again, in the order of the offsets, a transaction an event: the row goes together with the effect,
  * or stays with the new error and one attempt more. Deadlocks are tried again for some seconds. After a failure the
- * later events of its topic and key are left alone. */
+ * later events of its topic and key are left alone. What was buried without its payload fails without a call. */
 enum result graveyard_retry(struct pg *pg, struct dead_retry *retry, struct error *err) CHECK_RESULT;
 
 #endif

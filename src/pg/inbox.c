@@ -294,7 +294,7 @@ enum result inbox_bury(struct inbox *inbox, const struct inbox_call *call, int p
     /* What PostgreSQL cannot hold must not hold up everything else: its place in Kafka will do. */
     _cleanup_(str_free) char *stub = str_format("{\"too_large\": %zu}", call->payload ? strlen(call->payload) : 0);
     _cleanup_(str_free) char *reason = inbox_tell(err);
-    _cleanup_(str_free) char *both = str_format("%s; its payload and headers cannot be kept: %s", error, reason);
+    _cleanup_(str_free) char *both = str_format("%s" INBOX_STUB "%s", error, reason);
     values[4] = stub;
     values[5] = "{}";
     values[8] = both;

@@ -9,7 +9,8 @@
 #include "config.h"
 #include "pg.h"
 
-#define INBOX_ID_MAX 300 /* bytes of an event id */
+#define INBOX_ID_MAX 300                                          /* bytes of an event id */
+#define INBOX_STUB   "; its payload and headers cannot be kept: " /* in the error of what is buried without them */
 
 struct inbox {
     struct pg *pg;

@@ -4,6 +4,7 @@ import os
 import time
 
 import pytest
+from rig import daemon as daemons
 from rig import http, process
 from rig.messages import NOTES, SIGNATURE, Sender, check_notes, committed, make_picky, numbered, send, wait_notes
 from rig.process import wait_until
@@ -73,6 +74,13 @@ def test_what_cannot_be_kept_is_buried_without_its_payload(inbox, kafka, new_top
     assert payload == {"too_large": 2002} and headers == {} and place == 0
     assert error.startswith("not this (SQLSTATE P0001); its payload and headers cannot be kept: ")
     wait_until(lambda: committed(kafka, topic)[0] == 22, "the offset moves on")
+    settings = {**inbox.settings, "OUTBOX_CONSUMER_GROUP": "g", "OUTBOX_CONSUMER_HANDLER": "handler"}
+    done = daemons.call("inbox", "retry", "--all", **settings)
+    assert done.returncode == 1 and "event bad failed again: its payload is not here, but in Kafka" in done.stderr
+    assert "handled 0 of 2 events; 1 failed again, 1 wait behind those" in done.stdout
+    assert inbox.value("SELECT count(*) FROM notes WHERE event_id LIKE 'bad%%'") == 0, "the handler took the stand-in for the event"
+    assert daemons.call("inbox", "discard", "--id", "bad", **settings).returncode == 0
+    assert "handled 1 of 1 events" in daemons.call("inbox", "retry", "--all", **settings).stdout
 
 
 @pytest.mark.parametrize("where", ["server", "handler"])
