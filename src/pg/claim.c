@@ -51,6 +51,8 @@ static const struct statement guards_pooled = {"guards_pooled",
     GUARDS ", set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true),"
     "  set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)"};
 
+static const struct statement wary = {"wary", "SELECT set_config('outboxd.wary', 'on', true)"};
+
 /* Two statements, lanes and rows: the snapshot that reads the rows must be younger than the lane locks. $3: the first lane or
  * none, for a probe. */
 static const struct statement lanes = {"lanes",
@@ -96,10 +98,20 @@ static const struct statement troubles = {"troubles",
 
 /* clang-format on */
 
+/* Together they take what stood in front of the row that could not be handed out, in a batch of the usual size. */
+#define WARY_CLAIMS 128
+#define WARY_ROWS   16
+
+int claim_rows(const struct claim *claim)
+{
+    return claim->wary > 0 && claim->batch_size > WARY_ROWS ? WARY_ROWS : claim->batch_size;
+}
+
 /* While a topic drains, half the batch is its. */
 static int ready_limit(const struct claim *claim)
 {
-    return claim->draining && claim->batch_size > 1 ? claim->batch_size / 2 : claim->batch_size;
+    int limit = claim_rows(claim);
+    return claim->draining && limit > 1 ? limit / 2 : limit;
 }
 
 enum result claim_queue(struct pg *pg, struct claim *claim, int n_lanes, struct error *err)
@@ -118,6 +130,8 @@ enum result claim_queue(struct pg *pg, struct claim *claim, int n_lanes, struct 
     enum result result = pg_queue(pg, &begin, 0, NULL, false, err);
     if (result == OK)
         result = pg_queue(pg, pg_pooled(pg) ? &guards_pooled : &guards, 2, (const char *[]){idle, timeout}, false, err);
+    if (result == OK && claim->wary > 0)
+        result = pg_queue(pg, &wary, 0, NULL, false, err);
     if (result == OK)
         result = pg_queue(pg, &lanes, 3, (const char *[]){first, n, probing ? "t" : "f"}, true, err);
     if (result == OK && claim->promote)
@@ -141,12 +155,14 @@ static uint32_t lane_bits(const char *list)
     return bits;
 }
 
-enum result claim_read(struct pg *pg, struct claim *claim, struct batch *batch, struct error *err)
+static enum result read_claim(struct pg *pg, struct claim *claim, struct batch *batch, struct error *err)
 {
     _cleanup_(rows_cleanup) struct rows *held = NULL, *taken = NULL, *gaps = NULL, *trouble = NULL;
     enum result result = pg_next(pg, NULL, err); /* BEGIN */
     if (result == OK)
         result = pg_next(pg, NULL, err); /* guards */
+    if (result == OK && claim->wary > 0)
+        result = pg_next(pg, NULL, err);
     if (result == OK)
         result = pg_next(pg, &held, err);
     if (result == OK && claim->promote)
@@ -186,6 +202,18 @@ enum result claim_read(struct pg *pg, struct claim *claim, struct batch *batch, 
         batch->events[i].occurred_at.data = batch->events[i].occurred_text;
     batch_hold_followers(batch, claim->ordered, claim->dead_blocks);
     seam("claimed");
+    return result;
+}
+
+enum result claim_read(struct pg *pg, struct claim *claim, struct batch *batch, struct error *err)
+{
+    enum result result = read_claim(pg, claim, batch, err);
+    if (claim->wary > 0 && (result != OK || batch->n > 0))
+        claim->wary--;                                    /* also when it failed: measuring may take too long */
+    if (result != OK && str_eq(err->sqlstate, "54000")) { /* program_limit_exceeded: a text of more than 1 GB */
+        claim->wary = WARY_CLAIMS;
+        error_retry(err, "an event is longer than PostgreSQL can hand out (%s): looking for it", err->message);
+    }
     return result;
 }
 

@@ -40,6 +40,8 @@ struct claim {
     bool promote;  /* a backoff has ended: make such rows ready */
     bool draining; /* a topic drains: leave half the batch to it */
     int probe;     /* the lane that the next claim takes alone, to try the parked topics that are due there */
+    int wary; /* so many claims more take few rows and measure the digits of their JSON: there is a row that PostgreSQL
+                    * could not hand out */
 
     /* Of the last look or claim. */
     int due;       /* a lane that asks for a probe */
@@ -64,6 +66,7 @@ enum result claim_queue(struct pg *pg, struct claim *claim, int lanes, struct er
  * lane it asks further. Then the batch is sorted, and every event that must not be sent has its verdict. */
 enum result claim_read(struct pg *pg, struct claim *claim, struct batch *batch, struct error *err) CHECK_RESULT;
 
+int claim_rows(const struct claim *claim); /* that the next claim may take */
 const struct parked_topic *claim_parked(const struct claim *claim, const char *topic);
 bool claim_stuck(const struct claim *claim, int lane, const char *topic);
 void claim_done(struct claim *claim);

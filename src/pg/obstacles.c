@@ -289,7 +289,7 @@ static enum result drain(struct pg *pg, struct claim *claim, struct batch *batch
     struct strbuf lanes = {0}, taken = {0};
     char limit[16], bytes[24], largest[24];
     describe_taken(claim, batch, &lanes, &taken);
-    int room = claim->batch_size - (int)batch->n;
+    int room = claim_rows(claim) - (int)batch->n;
     snprintf(limit, sizeof limit, "%d", room > 1 ? room : 1);
     snprintf(bytes, sizeof bytes, "%lld", (long long)claim->batch_bytes);
     snprintf(largest, sizeof largest, "%lld", (long long)claim->largest_row);

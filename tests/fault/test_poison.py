@@ -53,6 +53,23 @@ def test_poison_hurts_only_itself(db, new_topic, start, judge, seen):
     seen(verdict, f"{len(culprits)} culprits DEAD after {RETRIES} refusals each, {len(copies)} copies in the dead topic")
 
 
+@fault("JSON that explodes", how="one event each with ten thousand numbers of 131,072 digits in payload, headers or metadata: 160 kB in "
+       "the table, 1.3 GB as text, which PostgreSQL cannot hand out in a row; 3,000 others",
+       promise="DEAD with the cause; everything else is delivered in order, and no attempt is counted")
+def test_json_that_explodes(db, topic, start, judge, seen):
+    bomb = f'{{"x": [{",".join(["1e131071"] * 10000)}]}}'
+    bombs = []
+    for n, column in enumerate(("payload", "headers", "metadata")):
+        writer.bulk(db.conn, topic, 1000, keys=20, start=n * 1000)
+        bombs.append(writer.publish(db.conn, topic, "order-3", **{column: bomb}))
+    daemon = start(db)
+    db.wait_settled(None, daemon)
+    rows = db.execute("SELECT status, retry_count, last_error FROM outbox_events WHERE id = ANY (%s)", bombs)
+    assert len(rows) == 3 and all(row[:2] == (9, 0) and "larger than a message may be" in row[2] for row in rows)
+    assert db.value("SELECT max(retry_count) FROM outbox_events") == 0
+    seen(judge(topic, where="id <> ALL (ARRAY['" + "','".join(bombs) + "'])").check(), "three DEAD, 3,000 delivered")
+
+
 @fault("poison, OUTBOX_ON_DEAD=block", how="the same; the dead rows are deleted by SQL later",
        promise="the culprits' streams wait behind them, the others flow; one sweep after the deletion frees them")
 def test_block_holds_the_streams_of_the_dead(db, new_topic, start, judge, seen):
