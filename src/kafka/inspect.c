@@ -413,12 +413,10 @@ enum result inspect_kafka(const struct config *config, const char *const *topics
     struct inspection inspection = {
         .config = config, .findings = findings, .authenticated = true, .deadline = clock_ms() + timeout_ms};
     findings->area = "kafka";
-    const char *warning = publisher_warning(config);
-    if (warning)
-        finding_remedy(
-            finding_add(findings, FINDING_WARNING, "librdkafka", "the login fails although the password is right", "%s",
-                        warning),
-            "OUTBOX_KAFKA_SASL_MECHANISM=PLAIN with OUTBOX_KAFKA_SECURITY_PROTOCOL=sasl_ssl, or librdkafka 2.6.1 or newer");
+    const struct publisher_trap *trap;
+    for (size_t i = 0; (trap = publisher_trap(config, i)) != NULL; i++)
+        finding_remedy(finding_add(findings, FINDING_WARNING, "librdkafka", trap->why, "%s", trap->seen), "%s",
+                       trap->remedy);
     enum result result = connect_client(&inspection, err);
     if (result != OK)
         return result;

@@ -335,18 +335,38 @@ size_t publisher_bury(struct publisher *publisher, struct event *const *dead, si
     return lost;
 }
 
-const char *publisher_warning(const struct config *config)
+static bool has_broken_scram(const struct config *config)
 {
     const char *mechanism = config_kafka(config, "sasl.mechanism");
 
     if (!mechanism)
         mechanism = config_kafka(config, "sasl.mechanisms");
-    if (mechanism && str_has_prefix(mechanism, "SCRAM") && rd_kafka_version() < 0x020601ff)
-        return "librdkafka before 2.6.1 cannot log in to Kafka 4 with SCRAM: it says that the credentials are invalid "
-               "(use PLAIN over TLS, or a newer librdkafka)";
-    if (config_kafka(config, "linger.ms") || config_kafka(config, "queue.buffering.max.ms") ||
-        config_kafka(config, "batch.num.messages"))
-        return "OUTBOX_KAFKA_LINGER_MS, OUTBOX_KAFKA_QUEUE_BUFFERING_MAX_MS and OUTBOX_KAFKA_BATCH_NUM_MESSAGES have no "
-               "effect: outboxd ends each record batch itself; use OUTBOX_BATCH_SIZE";
+    return mechanism && str_has_prefix(mechanism, "SCRAM") && rd_kafka_version() < 0x020601ff;
+}
+
+static bool has_idle_settings(const struct config *config)
+{
+    return config_kafka(config, "linger.ms") || config_kafka(config, "queue.buffering.max.ms") ||
+           config_kafka(config, "batch.num.messages");
+}
+
+static const struct {
+    bool (*holds)(const struct config *config);
+    struct publisher_trap trap;
+} traps[] = {
+    {has_broken_scram,
+     {"librdkafka before 2.6.1 cannot log in to Kafka 4 with SCRAM: it says that the credentials are invalid",
+      "the login fails although the password is right",
+      "OUTBOX_KAFKA_SASL_MECHANISM=PLAIN with OUTBOX_KAFKA_SECURITY_PROTOCOL=sasl_ssl, or librdkafka 2.6.1 or newer"}},
+    {has_idle_settings,
+     {"OUTBOX_KAFKA_LINGER_MS, OUTBOX_KAFKA_QUEUE_BUFFERING_MAX_MS and OUTBOX_KAFKA_BATCH_NUM_MESSAGES have no effect",
+      "outboxd ends each record batch itself", "leave them out, and use OUTBOX_BATCH_SIZE"}},
+};
+
+const struct publisher_trap *publisher_trap(const struct config *config, size_t i)
+{
+    for (size_t k = 0; k < ARRAY_LEN(traps); k++)
+        if (traps[k].holds(config) && i-- == 0)
+            return &traps[k].trap;
     return NULL;
 }

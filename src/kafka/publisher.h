@@ -73,7 +73,11 @@ enum settled publisher_settle(struct publisher *publisher, struct batch *batch, 
 #define PUBLISHER_BURY_MS 2000
 size_t publisher_bury(struct publisher *publisher, struct event *const *dead, size_t n, int64_t deadline);
 
-/* For run and check: does the librdkafka in use have traps with these settings (SCRAM before 2.6.1)? NULL: none known. */
-const char *publisher_warning(const struct config *config);
+/* For run and check: what the librdkafka in use makes of these settings, and nobody would expect. */
+struct publisher_trap {
+    const char *seen, *why, *remedy; /* static */
+};
+const struct publisher_trap *publisher_trap(const struct config *config,
+                                            size_t i); /* the i-th, from 0; NULL: no more */
 
 #endif

@@ -98,9 +98,9 @@ static enum result check_kafka_settings(const struct config *config, struct erro
     struct publisher *publisher = NULL;
     enum result result = publisher_new(config, metrics_new(), &publisher, err);
     publisher_free(publisher);
-    const char *warning = publisher_warning(config);
-    if (result == OK && warning != NULL)
-        log_warning("%s", warning);
+    const struct publisher_trap *trap;
+    for (size_t i = 0; result == OK && (trap = publisher_trap(config, i)) != NULL; i++)
+        log_warning("%s; %s", trap->seen, trap->remedy);
     return result;
 }
 

@@ -366,6 +366,12 @@ def test_scram_with_an_old_librdkafka(guarded, check):
         assert "PLAIN" in finding(check(**settings), "librdkafka", "warning", "SCRAM")
 
 
+def test_settings_without_effect(check):
+    found = check(code=0, OUTBOX_KAFKA_LINGER_MS=5)
+    assert "OUTBOX_BATCH_SIZE" in finding(found, "librdkafka", "warning", "OUTBOX_KAFKA_LINGER_MS")
+    assert "password" not in json.dumps(found)  # that is another trap's
+
+
 def test_marks_that_expire_before_the_messages(check, new_topic):
     """Equal is too short: Kafka deletes whole segments, later."""
     equal, short = new_topic(partitions=1, retention_ms=7 * 86400000), new_topic(partitions=1, retention_ms=3600000)
