@@ -203,8 +203,10 @@ static void check_idempotence(struct inspection *inspection)
 
 static const char *purpose(const struct inspection *inspection, const char *topic)
 {
-    const char *dead = inspection->config->dead_topic;
-    return dead && str_eq(dead, topic) ? "OUTBOX_DEAD_TOPIC" : "topic";
+    const char *dead = inspection->config->dead_topic, *consumers = inspection->config->consumer_dead_topic;
+    if (dead && str_eq(dead, topic))
+        return "OUTBOX_DEAD_TOPIC";
+    return consumers && str_eq(consumers, topic) ? "OUTBOX_CONSUMER_DEAD_TOPIC" : "topic";
 }
 
 static void tell_missing(struct inspection *inspection, const char *topic)
@@ -365,12 +367,14 @@ static bool check_topic(struct inspection *inspection, const char *name)
 
 static void check_topics(struct inspection *inspection, const char *const *topics, size_t n)
 {
-    const char *dead = inspection->config->dead_topic;
+    const char *dead = inspection->config->dead_topic, *consumers = inspection->config->consumer_dead_topic;
     size_t good = 0, checked = 0;
     for (size_t i = 0; i < n && clock_left_ms(inspection->deadline) > 0; i++, checked++)
         good += check_topic(inspection, topics[i]);
     if (dead)
         check_topic(inspection, dead);
+    if (consumers && !(dead && str_eq(dead, consumers)))
+        check_topic(inspection, consumers);
     if (good > 0)
         finding_add(inspection->findings, FINDING_OK, "topic", NULL, "%zu of %zu topics with waiting events are fine",
                     good, n);

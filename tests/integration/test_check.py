@@ -302,17 +302,18 @@ def test_no_kafka(check):
 
 def test_missing_topic(db, kafka, check):
     """Waiting as NEW, held, routed or dead: every way in which an event can wait for a topic. And nobody creates it."""
-    names = {kind: f"missing-{kind}-{process.free_port()}" for kind in ("new", "held", "routed", "dead", "grave")}
+    names = {kind: f"missing-{kind}-{process.free_port()}" for kind in ("new", "held", "routed", "dead", "grave", "other")}
     for kind, name in names.items():
-        if kind != "grave":
+        if kind not in ("grave", "other"):
             publish(db.conn, "x" if kind == "routed" else name, kind, **({"routing_key": name} if kind == "routed" else {}))
     db.execute("UPDATE outbox_events SET status = 2, retry_after = 'infinity' WHERE aggregate_id IN ('held', 'routed')")
     db.execute("UPDATE outbox_events SET status = 9 WHERE aggregate_id = 'dead'")
-    found = check(code=1, OUTBOX_DEAD_TOPIC=names["grave"])
+    found = check(code=1, OUTBOX_DEAD_TOPIC=names["grave"], OUTBOX_CONSUMER_DEAD_TOPIC=names["other"])
     for name in names.values():
         remedy = finding(found, "topic", "error", name)
         assert f"kafka-topics.sh --bootstrap-server {kafka.bootstrap} --create --topic {name} " in remedy
     finding(found, "topic", "error", "OUTBOX_DEAD_TOPIC", names["grave"])
+    finding(found, "topic", "error", "OUTBOX_CONSUMER_DEAD_TOPIC", names["other"])
     assert not set(names.values()) & set(kafka.admin.list_topics(timeout=10).topics)
     assert not any(re.search(r"topic x ", f["seen"]) for f in found)  # the list replaces it
 
