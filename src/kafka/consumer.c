@@ -9,8 +9,8 @@
 #include <librdkafka/rdkafka.h>
 
 #include "clock.h"
+#include "describe.h"
 #include "log.h"
-#include "retention.h"
 #include "route.h"
 #include "settings.h"
 #include "str.h"
@@ -364,5 +364,5 @@ bool consumer_is_dead(struct consumer *consumer, struct error *err)
 
 int64_t consumer_retention(struct consumer *consumer, const char *topic, int timeout_ms)
 {
-    return retention_of(consumer->rk, topic, timeout_ms);
+    return describe_topic(consumer->rk, topic, timeout_ms).retention_ms;
 }

@@ -88,7 +88,7 @@ enum result consumer_ping(struct consumer *consumer, int timeout_ms, struct erro
 /* librdkafka has given this member up (err says why): free it and make a new one. */
 bool consumer_is_dead(struct consumer *consumer, struct error *err);
 
-/* How long the topic keeps messages in ms (retention.h). */
+/* How long the topic keeps messages in ms (describe.h). */
 int64_t consumer_retention(struct consumer *consumer, const char *topic, int timeout_ms);
 
 #endif

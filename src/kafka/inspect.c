@@ -9,16 +9,16 @@
 #include <librdkafka/rdkafka.h>
 
 #include "clock.h"
+#include "describe.h"
 #include "parse.h"
 #include "publisher.h"
-#include "retention.h"
 #include "route.h"
 #include "settings.h"
 #include "str.h"
 
-#define SLICE_MS     200
-#define RETENTION_MS 3000
-#define DAY_MS       86400000
+#define SLICE_MS    200
+#define DESCRIBE_MS 3000
+#define DAY_MS      86400000
 
 /* One client that asks. It is a consumer, because the metadata requests of a producer make missing topics on brokers that
  * allow it; it joins no group. */
@@ -230,45 +230,6 @@ static void tell_denied(struct inspection *inspection, const char *topic)
         bootstrap(inspection), tool_login(inspection), principal(inspection), topic);
 }
 
-struct topic_config {
-    long max_bytes, min_isr; /* 0: unknown */
-    rd_kafka_resp_err_t error;
-};
-
-static struct topic_config describe(struct inspection *inspection, const char *topic)
-{
-    struct topic_config found = {.error = RD_KAFKA_RESP_ERR__TIMED_OUT};
-    char text[256];
-    rd_kafka_AdminOptions_t *options = rd_kafka_AdminOptions_new(inspection->rk, RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS);
-    rd_kafka_ConfigResource_t *resource = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic);
-    rd_kafka_queue_t *queue = rd_kafka_queue_new(inspection->rk);
-    int timeout = clock_left_ms(inspection->deadline);
-
-    rd_kafka_AdminOptions_set_request_timeout(options, timeout < 3000 ? timeout + 1 : 3000, text, sizeof(text));
-    rd_kafka_DescribeConfigs(inspection->rk, &resource, 1, options, queue);
-    rd_kafka_event_t *event = rd_kafka_queue_poll(queue, 4000);
-    const rd_kafka_DescribeConfigs_result_t *result = event ? rd_kafka_event_DescribeConfigs_result(event) : NULL;
-    size_t n = 0, n_entries = 0;
-    const rd_kafka_ConfigResource_t **resources = result ? rd_kafka_DescribeConfigs_result_resources(result, &n) : NULL;
-    if (n == 1) {
-        found.error = rd_kafka_ConfigResource_error(resources[0]);
-        const rd_kafka_ConfigEntry_t **entries = rd_kafka_ConfigResource_configs(resources[0], &n_entries);
-        for (size_t i = 0; i < n_entries; i++) {
-            const char *name = rd_kafka_ConfigEntry_name(entries[i]), *value = rd_kafka_ConfigEntry_value(entries[i]);
-            if (value && str_eq(name, "max.message.bytes"))
-                found.max_bytes = strtol(value, NULL, 10);
-            else if (value && str_eq(name, "min.insync.replicas"))
-                found.min_isr = strtol(value, NULL, 10);
-        }
-    }
-    if (event)
-        rd_kafka_event_destroy(event);
-    rd_kafka_queue_destroy(queue);
-    rd_kafka_ConfigResource_destroy(resource);
-    rd_kafka_AdminOptions_destroy(options);
-    return found;
-}
-
 static void check_limit(struct inspection *inspection, const char *topic, long limit)
 {
     if (limit == 0 || limit >= inspection->producer_max)
@@ -307,14 +268,13 @@ static void check_replicas(struct inspection *inspection, const struct rd_kafka_
             "min.insync.replicas=%d",
             bootstrap(inspection), tool_login(inspection), topic->topic, replicas > 1 ? replicas - 1 : 1);
     else if (min_isr > in_sync)
-        finding_remedy(finding_add(inspection->findings, FINDING_ERROR, "replicas",
-                                   "its events are not acknowledged until more brokers "
-                                   "are back",
-                                   "topic %s has %d replicas in sync, min.insync.replicas is %ld", topic->topic,
-                                   in_sync, min_isr),
-                       "kafka-topics.sh --bootstrap-server %s%s --describe --under-min-isr-partitions\n"
-                       "names the missing brokers: start those",
-                       bootstrap(inspection), tool_login(inspection));
+        finding_remedy(
+            finding_add(inspection->findings, FINDING_ERROR, "replicas",
+                        "its events are not acknowledged until more brokers are back",
+                        "topic %s has %d replicas in sync, min.insync.replicas is %ld", topic->topic, in_sync, min_isr),
+            "kafka-topics.sh --bootstrap-server %s%s --describe --under-min-isr-partitions\n"
+            "names the missing brokers: start those",
+            bootstrap(inspection), tool_login(inspection));
     else if (min_isr == replicas && replicas > 1)
         finding_remedy(
             finding_add(inspection->findings, FINDING_WARNING, "replicas", "one broker that restarts stops it",
@@ -348,7 +308,8 @@ static bool check_topic(struct inspection *inspection, const char *name)
                                    "topic %s: %s", name, rd_kafka_err2str(error)),
                        "run `outboxd check` again");
     } else {
-        struct topic_config config = describe(inspection, name);
+        int left = clock_left_ms(inspection->deadline);
+        struct topic_config config = describe_topic(inspection->rk, name, left < DESCRIBE_MS ? left + 1 : DESCRIBE_MS);
         check_limit(inspection, name, config.max_bytes);
         check_replicas(inspection, &metadata->topics[0], config.min_isr);
         if (config.error == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
@@ -393,7 +354,7 @@ static void check_retention(struct inspection *inspection)
     format_duration(kept, ours);
     route_init(&topics, "", inspection->config->consumer_topics);
     for (size_t i = 0; i < topics.n && clock_left_ms(inspection->deadline) > 0; i++) {
-        int64_t ms = retention_of(inspection->rk, route_topic(&topics, i), RETENTION_MS);
+        int64_t ms = describe_topic(inspection->rk, route_topic(&topics, i), DESCRIBE_MS).retention_ms;
         if (ms < kept)
             continue;
         if (ms != MS_FOREVER)
