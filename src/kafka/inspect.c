@@ -268,13 +268,13 @@ static void check_replicas(struct inspection *inspection, const struct rd_kafka_
             "min.insync.replicas=%d",
             bootstrap(inspection), tool_login(inspection), topic->topic, replicas > 1 ? replicas - 1 : 1);
     else if (min_isr > in_sync)
-        finding_remedy(
-            finding_add(inspection->findings, FINDING_ERROR, "replicas",
-                        "its events are not acknowledged until more brokers are back",
-                        "topic %s has %d replicas in sync, min.insync.replicas is %ld", topic->topic, in_sync, min_isr),
-            "kafka-topics.sh --bootstrap-server %s%s --describe --under-min-isr-partitions\n"
-            "names the missing brokers: start those",
-            bootstrap(inspection), tool_login(inspection));
+        finding_remedy(finding_add(inspection->findings, FINDING_ERROR, "replicas",
+                                   "its events are not acknowledged until more brokers are back",
+                                   "topic %s has %d replicas in sync, min.insync.replicas is %ld", topic->topic,
+                                   in_sync, min_isr),
+                       "kafka-topics.sh --bootstrap-server %s%s --describe --under-min-isr-partitions\n"
+                       "names the missing brokers: start those",
+                       bootstrap(inspection), tool_login(inspection));
     else if (min_isr == replicas && replicas > 1)
         finding_remedy(
             finding_add(inspection->findings, FINDING_WARNING, "replicas", "one broker that restarts stops it",

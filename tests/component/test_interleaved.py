@@ -46,7 +46,7 @@ def test_the_program_asks_for_the_topic_before_it_holds(db, topic, hands, start,
     put(db, "k", topic=topic)
     daemon = start(db, OUTBOX_WORKERS=1)
     wait_until(lambda: session_that_waits(db, "transactionid"), "the worker waits for the topic's row")
-    assert janitor.run(sql("parking.c", "unpark"), topics, True, False) == 1
+    assert janitor.unpark(topics) == 1
     janitor.commit()
     db.wait_settled(None, daemon)
     judge(topic).check()

@@ -226,7 +226,7 @@ def begin_to_hold(db, hand, keep):
 def tidy(hand):
     """What the janitor does: lock the topics, then, in a statement of its own, let go of those that are empty."""
     topics = [row[0] for row in hand.run(sql("parking.c", "lock_topics"))]
-    gone = hand.run(sql("parking.c", "unpark"), topics, True, False)
+    gone = hand.unpark(topics)
     hand.commit()
     return gone
 
@@ -253,7 +253,7 @@ def test_a_row_is_not_held_for_a_topic_that_has_gone(db, hands, guard):
     holder.lanes()
     taken = holder.take()
     topics = [row[0] for row in janitor.run(sql("parking.c", "lock_topics"))]
-    assert janitor.run(sql("parking.c", "unpark"), topics, True, False) == 1
+    assert janitor.unpark(topics) == 1
     with holder.meanwhile(lambda: holder.run(sql("mark.c", "keep_parked"), [TOPIC])):
         janitor.commit()
     others = sql("mark.c", "others")
@@ -275,8 +275,8 @@ def test_who_removes_a_topic_looks_again_after_the_lock(db, hands, statements):
     def remove():
         if statements == 1:
             unlocked = unpark.replace("topic = ANY ($1::text[])", f"$1::boolean AND topic = ANY (ARRAY({lock}))")
-            return janitor.run(unlocked, True, True, False)
-        return janitor.run(unpark, [row[0] for row in janitor.run(lock)], True, False)
+            return janitor.unpark(True, text=unlocked)
+        return janitor.unpark([row[0] for row in janitor.run(lock)])
 
     with janitor.meanwhile(remove) as gone:
         begin_to_hold(db, holder, keep=True)

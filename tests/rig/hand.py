@@ -52,6 +52,10 @@ class Hand:
         return [row[2] for row in self.run(sql("obstacles.c", "drained"), list(last), list(last.values()), limit, 1 << 30, True, False,
                                            (1 << 31) - 1)]
 
+    def unpark(self, topics, text=sql("parking.c", "unpark")):
+        """How many of these topics went."""
+        return len(self.run(text, topics, True, False))
+
     def sent(self, *taken):
         seqs = [row.seq for row in taken]
         return self.run(sql("mark.c", "sent"), [row.ctid for row in taken], min(seqs), max(seqs))
