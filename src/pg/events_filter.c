@@ -77,7 +77,7 @@ void filter_conditions(struct question *question, const struct events_filter *fi
         question_value(question, filter->topic, "text");
         question_add(question, " OR e.routing_key IS NOT NULL AND ");
         question_value(question, filter->topic, "text");
-        question_add(question, ROUTED_TO("") ")");
+        question_add(question, " = ANY (" TOPICS_OF("e") "))");
     } else {
         add_equal(question, "e.topic", filter->topic);
     }

@@ -65,3 +65,17 @@ def test_a_claim_passes_a_thousand_streams_that_wait_for_something_else(db, hand
     assert worker.run(sql("sweep.c", "sweep_topic"), 3, TOPIC, keys[-2], False, False, 100)[0] == (None, 1)
     worker.commit()
     assert state(db, free) == [(2, False)]
+
+
+def test_lists_that_go_elsewhere_are_not_taken_apart(db, hands):
+    """A key may have very many that wait; an event of it for another topic asks about each."""
+    for _ in range(50):
+        held(db, "k", routing_key="first,second")
+    ours = held(db, "k", routing_key=f"second, {TOPIC}")
+    put(db, "k")
+    worker = hands()
+    worker.run("SET LOCAL track_functions = 'all'")
+    worker.lanes()
+    assert worker.blocking(*worker.take()) == [ours]
+    ((calls,),) = worker.run("SELECT calls FROM pg_stat_xact_user_functions WHERE funcname = 'outbox_topics'")
+    assert calls < 10
