@@ -83,7 +83,7 @@ static void add_waiting(struct question *question, const struct events_filter *f
 }
 
 /* The parked topics that the filter concerns: the topic it names, those for which what it names waits, or all. In the order of
- * their names, as the workers lock them. */
+ * their names, as the workers lock them, and beside who only keeps them parked. */
 static enum result probe(struct pg *pg, const struct events_change *change, bool only_count, int64_t *ret_n,
                          struct error *err)
 {
@@ -101,7 +101,7 @@ static enum result probe(struct pg *pg, const struct events_change *change, bool
     if (filter->id || filter->key || filter->tenant || filter->since || filter->since_ms)
         add_waiting(&question, filter);
     if (!only_count)
-        question_add(&question, " ORDER BY topic FOR UPDATE)) RETURNING 1) SELECT count(*) FROM due");
+        question_add(&question, " ORDER BY topic FOR NO KEY UPDATE)) RETURNING 1) SELECT count(*) FROM due");
     _cleanup_(rows_cleanup) struct rows *rows = NULL;
     enum result result = question_ask(&question, pg, &rows, err);
     question_done(&question);

@@ -43,13 +43,15 @@ static const struct statement park = {
 static const struct statement keep_parked = {
     "keep_parked", "SELECT FROM @.outbox_parked_topics WHERE topic = ANY ($1::text[]) ORDER BY topic FOR KEY SHARE"};
 
-/* What the probes found out. delay < 0: the topic takes records again; seq 0: there was no row to try it with. */
+/* What the probes found out, in the order of names, too. delay < 0: the topic takes records again; seq 0: there was no row to try
+ * it with. */
 static const struct statement probed = {
     "probed", "UPDATE @.outbox_parked_topics p SET state = CASE WHEN v.delay < 0 THEN 'draining' ELSE 'parked' END, "
               "probes = probes + 1, reason = coalesce(v.reason, p.reason), "
               "probe_seq = coalesce(nullif(v.seq, 0), p.probe_seq), "
               "probe_after = clock_timestamp() + greatest(v.delay, 0) * interval '1 ms' "
-              "FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) v(topic, delay, seq, reason) "
+              "FROM (SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) "
+              "      v(topic, delay, seq, reason) ORDER BY topic) v "
               "WHERE p.topic = v.topic AND p.state = 'parked'"};
 
 /* The streams whose head went: their next held rows become ready, a batch ($4) of all together and at least one of each. In the

@@ -1,5 +1,6 @@
 """What comes back from the queue of a draining topic, and what stands behind it, by the program's own statements."""
 
+from rig.daemon import call
 from rig.rows import TOPIC, held, park, put, state
 from rig.statements import sql
 
@@ -79,3 +80,15 @@ def test_lists_that_go_elsewhere_are_not_taken_apart(db, hands):
     assert worker.blocking(*worker.take()) == [ours]
     ((calls,),) = worker.run("SELECT calls FROM pg_stat_xact_user_functions WHERE funcname = 'outbox_topics'")
     assert calls < 10
+
+
+def test_an_operator_does_not_wait_for_who_holds_rows_for_a_topic(db, hands):
+    """Nor the other way round: a worker that keeps one topic parked and then writes of another, and a retry that has the second
+    one and waits for the first, would wait for each other."""
+    for topic in ("first", "second"):
+        park(db, topic, held(db, "k", topic=topic))
+    worker = hands()
+    worker.run(sql("mark.c", "keep_parked"), ["second"])
+    done = call("events", "retry", "--all", **db.settings)
+    assert done.returncode == 0, done.stderr
+    assert db.value("SELECT count(*) FROM outbox_parked_topics WHERE probe_after <= now()") == 2
