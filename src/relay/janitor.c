@@ -71,28 +71,6 @@ static enum result count(struct janitor *janitor, struct error *err)
     return OK;
 }
 
-static enum result sweep(struct janitor *janitor, struct error *err)
-{
-    const struct sweep_options options = {
-        .dead_blocks = janitor->config->ordering == ORDER_KEY && janitor->config->on_dead == ON_DEAD_BLOCK,
-        .batch_size = (int)janitor->config->batch_size,
-        .at_start = !janitor->swept_once,
-    };
-    for (int n = 0; n < LANES && !crew_stopping(janitor->crew); n++) {
-        int released = 0, lane = janitor->next_lane;
-        janitor->next_lane = (lane + 1) % LANES;  /* one that fails is not in the way of the others */
-        enum result result = count(janitor, err); /* a sweep may wait for its lanes */
-        if (result == OK)
-            result = sweep_lane(janitor->pg, lane, &options, &released, err);
-        if (result != OK)
-            return result;
-        if (released > 0)
-            log_info("released %d held events of lane %d: what they waited for is gone", released, lane);
-    }
-    janitor->swept_once = true;
-    return OK;
-}
-
 /* Whether anything is parked is a look without locks; only then is there something to tidy. */
 static enum result tidy(struct janitor *janitor, struct error *err)
 {
@@ -107,6 +85,30 @@ static enum result tidy(struct janitor *janitor, struct error *err)
     for (int i = 0; result == OK && i < rows_n(gone); i++)
         log_topic(LOG_LEVEL_INFO, rows_text(gone, i, 0), "no longer parked: nothing waits for it");
     return result;
+}
+
+static enum result sweep(struct janitor *janitor, struct error *err)
+{
+    const struct sweep_options options = {
+        .dead_blocks = janitor->config->ordering == ORDER_KEY && janitor->config->on_dead == ON_DEAD_BLOCK,
+        .batch_size = (int)janitor->config->batch_size,
+        .at_start = !janitor->swept_once,
+    };
+    for (int n = 0; n < LANES && !crew_stopping(janitor->crew); n++) {
+        int released = 0, lane = janitor->next_lane;
+        janitor->next_lane = (lane + 1) % LANES;  /* one that fails is not in the way of the others */
+        enum result result = count(janitor, err); /* a sweep may wait for its lanes, some seconds each */
+        if (result == OK)
+            result = tidy(janitor, err);
+        if (result == OK)
+            result = sweep_lane(janitor->pg, lane, &options, &released, err);
+        if (result != OK)
+            return result;
+        if (released > 0)
+            log_info("released %d held events of lane %d: what they waited for is gone", released, lane);
+    }
+    janitor->swept_once = true;
+    return OK;
 }
 
 /* What cannot wait for the end of a purge, which may take many minutes. */

@@ -1,7 +1,8 @@
 """What comes back from the queue of a draining topic, and what stands behind it, by the program's own statements."""
 
 from rig.daemon import call
-from rig.rows import TOPIC, held, park, put, state
+from rig.process import wait_until
+from rig.rows import TOPIC, held, park, parked, put, state
 from rig.statements import sql
 
 
@@ -92,3 +93,18 @@ def test_an_operator_does_not_wait_for_who_holds_rows_for_a_topic(db, hands):
     done = call("events", "retry", "--all", **db.settings)
     assert done.returncode == 0, done.stderr
     assert db.value("SELECT count(*) FROM outbox_parked_topics WHERE probe_after <= now()") == 2
+
+
+def test_topics_are_looked_after_while_a_sweep_waits_for_its_lanes(db, hands, start):
+    """Somebody holds all of them for long, and the janitor is the only one who takes a topic out."""
+    def waits():
+        return db.value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'outboxd' "
+                        "AND datname = current_database() AND wait_event_type = 'Lock'")
+
+    db.execute("UPDATE outbox_lanes SET swept_at = now() + interval '1 day'")  # only the sweep at the start waits for lanes
+    hands().lanes()
+    start(db)
+    wait_until(waits, "the sweep waits")
+    park(db, TOPIC, 1)
+    wait_until(lambda: not parked(db), "the empty topic is gone")
+    wait_until(waits, "the sweep is not over: it waits for the next lane")
