@@ -74,7 +74,8 @@ static void check_server(struct pg *pg, const struct config *config, struct find
         "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, pg_is_in_recovery(), current_user, "
         "current_database(), current_setting('server_version'), "
         "current_setting('default_transaction_read_only') = 'on', format('ALTER ROLE %I RESET default_transaction_read_only; "
-        "ALTER DATABASE %I RESET default_transaction_read_only;', current_user, current_database())",
+        "ALTER DATABASE %I RESET default_transaction_read_only;', current_user, current_database()), "
+        "getdatabaseencoding() = 'SQL_ASCII'",
         0, NULL, findings);
     if (rows == NULL)
         return;
@@ -96,6 +97,12 @@ static void check_server(struct pg *pg, const struct config *config, struct find
                                    "nothing can be marked: events would come again and again",
                                    "default_transaction_read_only is on for this user or database"),
                        "%s", rows_text(rows, 0, 6));
+    if (rows_true(rows, 0, 7))
+        finding_remedy(finding_add(findings, FINDING_WARNING, "encoding",
+                                   "JSON is UTF-8: when some writer sends anything else, no claim that meets its event "
+                                   "succeeds until that row is gone",
+                                   "the database is SQL_ASCII, so it takes every byte for text"),
+                       "dump it, and restore it into one made by `createdb -T template0 -E UTF8`");
     if (llabs(apart) > CLOCK_BOUND_MS)
         finding_remedy(
             finding_add(findings, FINDING_WARNING, "clock",

@@ -151,6 +151,15 @@ def test_wrong_password_and_no_server(db, check):
     assert "CREATE DATABASE" in finding(check(OUTBOX_DATABASE_URL=db.cluster.url("nowhere")), "connection", "error", "nowhere")
 
 
+def test_a_database_that_takes_every_byte(cluster, check):
+    cluster.execute("DROP DATABASE IF EXISTS bytes")
+    cluster.execute("CREATE DATABASE bytes TEMPLATE template0 ENCODING SQL_ASCII LOCALE 'C'")
+    try:
+        assert "-E UTF8" in finding(check(OUTBOX_DATABASE_URL=cluster.url("bytes")), "encoding", "warning", "SQL_ASCII")
+    finally:
+        cluster.drop_database("bytes")
+
+
 def test_autovacuum_off(db, check):
     db.execute("ALTER TABLE outbox_events SET (autovacuum_enabled = false)")
     remedy = finding(check(), "autovacuum", "warning", "outbox_events")
