@@ -329,6 +329,13 @@ static void bury(struct relay *relay)
     free(dead);
 }
 
+/* A probe may find nothing new for days. */
+static bool is_known(const struct relay *relay, const struct event *event)
+{
+    const struct parked_topic *parked = claim_parked(&relay->claim, event->blame);
+    return parked != NULL && !parked->draining && str_eq(parked->reason, event->reason);
+}
+
 static void observe(struct relay *relay, int64_t start)
 {
     int64_t took = clock_ms() - start;
@@ -337,7 +344,8 @@ static void observe(struct relay *relay, int64_t start)
         if (event->verdict == VERDICT_SENT)
             metrics_observe(relay->metrics, M_DELIVERY, (double)(event->created_ms + took) / 1e3);
         else if (event->verdict == VERDICT_PARK)
-            log_topic(LOG_LEVEL_WARNING, event->blame, "parked: %s", event->reason);
+            log_topic(is_known(relay, event) ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING, event->blame, "parked: %s",
+                      event->reason);
         else if (event_dies(event))
             log_topic(LOG_LEVEL_WARNING, event->topic.data, "event %s is dead: %s", event->id.data, event->reason);
     }

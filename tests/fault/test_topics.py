@@ -7,6 +7,7 @@ from confluent_kafka.admin import NewPartitions
 from rig import judge as judges
 from rig import writer
 from rig.faults import fault
+from rig.process import wait_until
 
 # librdkafka's own setting says how often a topic's partitions are asked for.
 SETTINGS = {"OUTBOX_WORKERS": 1, "OUTBOX_MAX_RETRIES": 2, "OUTBOX_RETRY_BASE": "200ms", "OUTBOX_RETRY_MAX": "200ms",
@@ -33,6 +34,19 @@ def grow(kafka, topic, partitions):
 
 def messages_of(kafka, topic):
     return [message for messages in judges.read_topics(kafka.internal, [topic]) for message in messages]
+
+
+def test_a_parked_topic_is_told_once(db, kafka, new_topic, start):
+    """However often it is probed."""
+    topic = new_topic(partitions=1) + "-gone"
+    writer.publish(db.conn, topic, "k")
+    daemon = start(db)
+    wait_until(lambda: (db.value("SELECT max(probes) FROM outbox_parked_topics") or 0) >= 4, "it is probed")
+    told = [line for level, line, _ in daemon.lines() if level == "warning" and "parked" in line]
+    assert told == [f"parked: topic {topic}: the topic does not exist"], told
+    kafka.create_topic(topic, partitions=1)
+    db.wait_settled(None, daemon)
+    wait_until(lambda: not db.value("SELECT count(*) FROM outbox_parked_topics"), "it is not parked any more")
 
 
 @fault("a topic gets more partitions, poison in it", how="from four to six; then a culprit and an innocent whose keys now share one",
