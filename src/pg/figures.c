@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "claim.h"
 #include "predicates.h"
@@ -79,16 +80,24 @@ static void take_numbers(const struct rows *rows, int64_t bound, struct figures 
     ret->deleted = rows_int(rows, 0, 9);
 }
 
+/* It is that of an event, and names the topic: here the name stands beside it. */
+static const char *bare_reason(const char *topic, const char *reason)
+{
+    _cleanup_(str_free) char *prefix = str_format("topic %s: ", topic);
+    return str_has_prefix(reason, prefix) ? reason + strlen(prefix) : reason;
+}
+
 static void take_parked(const struct rows *rows, struct figures *ret)
 {
     ret->n_parked = (size_t)rows_n(rows);
     ret->parked = mem_alloc((ret->n_parked + 1) * sizeof *ret->parked);
     for (int i = 0; i < rows_n(rows); i++)
-        ret->parked[i] = (struct parked_figure){.topic = str_dup(rows_text(rows, i, 0)),
-                                                .reason = str_dup(rows_text(rows, i, 1)),
-                                                .state = str_dup(rows_text(rows, i, 2)),
-                                                .since = str_dup(rows_text(rows, i, 3)),
-                                                .held = rows_int(rows, i, 4)};
+        ret->parked[i] =
+            (struct parked_figure){.topic = str_dup(rows_text(rows, i, 0)),
+                                   .reason = str_dup(bare_reason(rows_text(rows, i, 0), rows_text(rows, i, 1))),
+                                   .state = str_dup(rows_text(rows, i, 2)),
+                                   .since = str_dup(rows_text(rows, i, 3)),
+                                   .held = rows_int(rows, i, 4)};
 }
 
 enum result figures_read(struct pg *pg, int64_t bound, struct figures *ret, struct error *err)

@@ -33,7 +33,7 @@ def test_counts(db):
     rows(db, 6, 2, None)                                  # released
     rows(db, 7, 9, age="3 days")                          # DEAD: not pending, however old
     db.execute("INSERT INTO outbox_parked_topics (topic, reason, probe_after, probe_seq, probe_lane) "
-               "VALUES ('t', 'no \"such\" topic', now(), 1, 0)")
+               "VALUES ('t', 'topic t: no \"such\" topic', now(), 1, 0)")
     seen = status(db)
     assert seen["pending"] == 100 + 5 + 2 + 30 + 4 + 3 + 6
     assert (seen["failed"], seen["held"], seen["dead"]) == (5 + 2 + 3, 34, 7)
