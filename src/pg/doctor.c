@@ -209,6 +209,33 @@ static bool check_version(struct pg *pg, const struct config *config, struct fin
     return true;
 }
 
+/* --- tables and functions that the migrations make: a restored backup may lack some --- */
+
+static void check_objects(struct pg *pg, const struct config *config, struct findings *findings)
+{
+    static const struct {
+        const char *create, *kind, *sql;
+    } kinds[] = {
+        {"CREATE TABLE ", "table",
+         "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2"},
+        {"CREATE FUNCTION ", "function",
+         "SELECT FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = $2"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(kinds) * (size_t)n_migrations; i++) {
+        size_t kind = i % ARRAY_LEN(kinds), len = strlen(kinds[kind].create);
+        for (const char *at = migrations[i / ARRAY_LEN(kinds)].up; (at = strstr(at, kinds[kind].create)) != NULL;) {
+            at += len;
+            _cleanup_(str_free) char *name = str_dupn(at, strcspn(at, " ("));
+            _cleanup_(rows_cleanup) struct rows *rows =
+                doctor_ask(pg, "schema", kinds[kind].sql, 2, (const char *[]){config->schema, name}, findings);
+            if (rows != NULL && rows_n(rows) == 0)
+                finding_remedy(finding_add(findings, FINDING_ERROR, "schema", "the relay or one of its commands fails",
+                                           "the %s %s is missing in schema %s", kinds[kind].kind, name, pg_schema(pg)),
+                               "outboxd migrate print\nshows the statement that makes it; or restore it from a backup");
+        }
+    }
+}
+
 /* --- indexes: those that the migrations make --- */
 
 /* The statement without its end; the table's name with its schema. */
@@ -340,6 +367,7 @@ void doctor_look(struct pg *pg, const struct config *config, struct findings *fi
     check_server(pg, config, findings);
     if (check_usage(pg, config, findings) && check_privileges(pg, config, findings) &&
         check_version(pg, config, findings)) {
+        check_objects(pg, config, findings);
         check_indexes(pg, config, findings);
         check_tables(pg, config, findings);
         check_parked(pg, findings);

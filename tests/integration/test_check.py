@@ -269,6 +269,15 @@ def test_schema_missing_older_newer(db, check):
     assert "migrate up" in finding(check(code=1, OUTBOX_SCHEMA="elsewhere"), "schema", "error", "elsewhere")
 
 
+@pytest.mark.parametrize("kind, name", [("TABLE", "outbox_parked_topics"), ("TABLE", "processed_events"), ("FUNCTION", "outbox_topics")])
+def test_a_table_or_function_that_is_missing(db, check, kind, name):
+    """As a backup in parts may leave it, while outbox_schema_version says that all is there."""
+    db.execute(f"ALTER {kind} {name} RENAME TO lost")
+    assert commands(finding(check(code=1), "schema", "error", f"{kind.lower()} {name} is missing")) == ["outboxd migrate print"]
+    db.execute(f"ALTER {kind} lost RENAME TO {name}")
+    assert troubles(check(code=0)) == []
+
+
 def test_tables_that_were_changed(db, check):
     db.execute("ALTER TABLE outbox_events ALTER COLUMN payload SET STORAGE EXTENDED")
     db.execute("ALTER TABLE outbox_events ALTER COLUMN seq SET CACHE 20")
