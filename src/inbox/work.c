@@ -7,8 +7,10 @@
 #include "log.h"
 #include "seam.h"
 
-#define EACH_BUDGET_MS 3000 /* a transaction of WORK_EACH takes in no more events after this */
-#define UNLUCKY_MAX    10   /* failures of one event in a row that look like nobody's fault; then they are its own */
+#define EACH_BUDGET_MS   3000  /* a transaction of WORK_EACH takes in no more events after this */
+#define BURIAL_BUDGET_MS 3000  /* the same with copies to the dead topic, which everything else waits for */
+#define BURIAL_REST_MS   10000 /* after a try that the dead topic did not answer well */
+#define UNLUCKY_MAX      10    /* failures of one event in a row that look like nobody's fault; then they are its own */
 
 void work_init(struct work *work, const struct config *config, struct metrics *metrics)
 {
@@ -278,6 +280,8 @@ static enum result send_to_topic(struct work *work, struct arrival *arrival)
     if (result == OK)
         return OK;
     burial_free(TAKE(work->burial));
+    if (result == RETRY)
+        work->rest_until = clock_ms() + BURIAL_REST_MS;
     log_topic(LOG_LEVEL_WARNING, work->config->consumer_dead_topic, "event %s%s: %s", arrival->id,
               result == REJECT ? " is in inbox_dead instead" : "", why.message);
     return result;
@@ -286,12 +290,17 @@ static enum result send_to_topic(struct work *work, struct arrival *arrival)
 /* Last in the transaction: a copy in a topic is not taken back with it. */
 static enum result bury_all(struct work *work, struct arrival **batch, size_t n, struct error *err)
 {
-    enum result sent = OK;
+    int64_t start = clock_ms();
+    enum result sent = start < work->rest_until ? RETRY : OK;
     for (size_t i = 0; i < n; i++) {
         struct arrival *arrival = batch[i];
         if (arrival->outcome != OUTCOME_DEAD)
             continue;
         if (work->config->consumer_dead_topic != NULL) {
+            if (sent != RETRY && clock_ms() - start >= BURIAL_BUDGET_MS) {
+                arrival->outcome = OUTCOME_NONE; /* with the next batch */
+                continue;
+            }
             if (sent != RETRY)
                 sent = send_to_topic(work, arrival);
             if (sent == OK)

@@ -19,6 +19,7 @@ struct work {
     struct metrics *metrics;
     struct inbox inbox;
     struct burial *burial; /* NULL: not made */
+    int64_t rest_until;    /* clock_ms: the dead topic is left alone */
     bool (*stopping)(void *arg);
     void *arg;
     struct rendering rendering;

@@ -11,6 +11,8 @@
 #include "str.h"
 #include "verdicts.h"
 
+#define ASK_TIMEOUT_MS 2000
+
 struct burial {
     rd_kafka_t *rk;
     const char *topic; /* the config's */
@@ -128,16 +130,33 @@ static enum result refuse(const struct burial *burial, rd_kafka_resp_err_t code,
     return for_good ? REJECT : RETRY;
 }
 
+/* A message to a topic that is not there would wait for it, and its sender with it: ask first. */
+static rd_kafka_resp_err_t ask(const struct burial *burial)
+{
+    const struct rd_kafka_metadata *metadata = NULL;
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(burial->rk, burial->topic, NULL);
+    rd_kafka_resp_err_t code = rd_kafka_metadata(burial->rk, 0, topic, &metadata, ASK_TIMEOUT_MS);
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
+        if (metadata->topic_cnt == 1)
+            code = metadata->topics[0].err;
+        rd_kafka_metadata_destroy(metadata);
+    }
+    rd_kafka_topic_destroy(topic);
+    return code;
+}
+
 enum result burial_send(struct burial *burial, const struct letter *letter, const char *id, const char *error,
                         unsigned attempts, struct error *err)
 {
     struct report report = {0};
+    rd_kafka_resp_err_t code = ask(burial);
+    if (code != RD_KAFKA_RESP_ERR_NO_ERROR)
+        return refuse(burial, code, err);
     rd_kafka_headers_t *headers = make_headers(letter, id, error, attempts);
-    rd_kafka_resp_err_t code =
-        rd_kafka_producev(burial->rk, RD_KAFKA_V_TOPIC(burial->topic), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
-                          RD_KAFKA_V_KEY(letter->key.data, letter->key.len),
-                          RD_KAFKA_V_VALUE((void *)(uintptr_t)letter->value.data, letter->value.len),
-                          RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(&report), RD_KAFKA_V_END);
+    code = rd_kafka_producev(burial->rk, RD_KAFKA_V_TOPIC(burial->topic), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
+                             RD_KAFKA_V_KEY(letter->key.data, letter->key.len),
+                             RD_KAFKA_V_VALUE((void *)(uintptr_t)letter->value.data, letter->value.len),
+                             RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(&report), RD_KAFKA_V_END);
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
         rd_kafka_headers_destroy(headers);
         return refuse(burial, code, err);

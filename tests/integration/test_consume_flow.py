@@ -123,6 +123,37 @@ def test_while_only_the_burial_is_outstanding_the_handler_is_not_called(inbox, k
     assert dict(messages[0].headers())["outbox_attempts"] == b"2"
 
 
+def test_a_dead_topic_that_is_missing_keeps_nobody_waiting(inbox, kafka, new_topic, consume):
+    """With seconds for each event that it does not take, 60 of them would be longer than the test's patience."""
+    topic = new_topic(partitions=1)
+    bad = [f"bad{n}" for n in range(60)]
+    make_picky(inbox, dict.fromkeys(bad, 10**9))
+    send(kafka, topic, [(id, id, "1") for id in bad])
+    consume(inbox, topic, OUTBOX_CONSUMER_HANDLER="picky", OUTBOX_CONSUMER_DEAD_TOPIC=topic + "-dead",
+            OUTBOX_CONSUMER_MAX_RETRIES=1).wait_log("the topic does not exist")
+    tries = " UNION ALL ".join(f"SELECT last_value FROM tries_{id}" for id in bad)  # beside others, then alone: together, then apart
+    wait_until(lambda: inbox.value(f"SELECT min(last_value) FROM ({tries}) t") >= 3, "all have been given up")
+
+
+def test_copies_do_not_keep_a_transaction_open(inbox, new_kafka, new_proxy, consume):
+    """Many are to be copied at once, and the dead topic is slow: the server would end the session, and all would be sent again."""
+    line = new_proxy(0)
+    kafka = new_kafka(advertise={1: line.port})
+    line.target_port = kafka.brokers[0].client_port
+    topic, bad = kafka.create_topic("t", partitions=1), [f"bad{n}" for n in range(20)]
+    make_picky(inbox, dict.fromkeys(bad, 10**9))
+    send(kafka, topic, [(id, id, "1") for id in bad])
+    daemon = consume(inbox, topic, kafka=kafka, OUTBOX_CONSUMER_HANDLER="picky", OUTBOX_CONSUMER_DEAD_TOPIC="dead",
+                     OUTBOX_CONSUMER_MAX_RETRIES=1, OUTBOX_RETRY_MAX="200ms")
+    tries = " UNION ALL ".join(f"SELECT last_value FROM tries_{id}" for id in bad)
+    wait_until(lambda: inbox.value(f"SELECT min(last_value) FROM ({tries}) t") >= 3, "all have been given up")
+    kafka.create_topic("dead", partitions=1)
+    line.delay(0.2)
+    wait_until(lambda: inbox.value("SELECT count(*) FROM processed_events") == 20, lambda: f"all are copied; {daemon.tail()}")
+    assert inbox.value("SELECT max(c) FROM (SELECT count(*) c FROM processed_events GROUP BY xmin::text) x") < 10
+    line.heal()
+
+
 def test_a_dead_letter_is_copied_once(inbox, kafka, new_topic, consume):
     topic, dead = new_topic(partitions=1), new_topic(partitions=1)
     inbox.execute("CREATE FUNCTION poison" + SIGNATURE + """ RETURNS void LANGUAGE plpgsql AS $$ BEGIN
