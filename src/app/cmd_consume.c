@@ -7,6 +7,7 @@ struct window { /* between the consumer and HTTP */
     const struct config *config;
     struct duty *duty;
     struct http *http;
+    struct metrics *metrics; /* the HTTP thread's */
 };
 
 static bool window_ready(void *arg, char *ret, size_t size)
@@ -17,7 +18,9 @@ static bool window_ready(void *arg, char *ret, size_t size)
 
 static void window_gauges(void *arg)
 {
-    (void)arg; /* the consumer's own thread keeps them up to date */
+    struct window *window = arg; /* the others are the consumer's own thread's, which hangs when this one matters */
+    char reason[600];
+    metrics_set(window->metrics, M_BREAKER_OPEN, !duty_ready(window->duty, reason, sizeof reason));
 }
 
 static void window_status(void *arg, struct strbuf *out)
@@ -41,6 +44,7 @@ static enum result window_open(void *arg, struct duty *duty, struct error *err)
 {
     struct window *window = arg;
     window->duty = duty;
+    window->metrics = metrics_new();
     const struct http_source source = {
         .arg = window, .ready = window_ready, .gauges = window_gauges, .status = window_status};
     return http_start(window->config, &source, &window->http, err);

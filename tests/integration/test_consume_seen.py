@@ -76,8 +76,10 @@ def test_ready_says_when_postgresql_is_away(new_cluster, new_db, kafka, topic, c
     db.conn.close()
     cluster.stop("fast")
     assert "PostgreSQL" in window.wait("/readyz", 503)
+    window.wait_metric("outboxd_breaker_open", 1)  # its lag cannot grow while it takes nothing in, so this is what alerts
     cluster.start()
     window.wait("/readyz", 200)
+    window.wait_metric("outboxd_breaker_open", 0)
     send(kafka, topic, numbered(10, keys=2))
     wait_notes(db, 10, daemon)
 
