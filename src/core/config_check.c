@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "jsonfit.h"
 #include "parse.h"
 #include "route.h"
 #include "str.h"
@@ -40,6 +41,8 @@ const char *check_function(const char *text)
         return "expected the bare name of a function, without quotes, blanks or arguments";
     if (has_control(text))
         return "it holds a control character";
+    if (!utf8_fits(text, strlen(text)))
+        return "it is not UTF-8";
     return strlen(dot ? dot + 1 : text) > IDENTIFIER_MAX || (dot && dot - text > IDENTIFIER_MAX)
                ? "a name in PostgreSQL has at most 63 bytes"
                : NULL;
@@ -70,6 +73,8 @@ const char *check_group(const char *text)
 {
     if (strlen(text) > 100)
         return "it is longer than 100 characters";
+    if (!utf8_fits(text, strlen(text)))
+        return "it is not UTF-8";
     return has_control(text) ? "it holds a control character" : NULL;
 }
 

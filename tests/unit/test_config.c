@@ -155,6 +155,8 @@ static void bad_texts(void **state)
         "OUTBOX_CONSUMER_HANDLER=a.b.c",
         "OUTBOX_CONSUMER_HANDLER=.f",
         "OUTBOX_CONSUMER_HANDLER=f.",
+        "OUTBOX_CONSUMER_HANDLER=f\xff",
+        "OUTBOX_CONSUMER_GROUP=g\xff",
         "OUTBOX_ORDERING=Key",
         "OUTBOX_NOTIFY=yes",
         "OUTBOX_LOG_FORMAT=text|json",
