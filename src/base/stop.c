@@ -3,13 +3,12 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "clock.h"
 #include "log.h"
 
-#define JOIN_NS 50000000
+#define JOIN_MS 10
 
 int stop_open(void)
 {
@@ -40,15 +39,9 @@ void stop_take(int fd)
 
 bool stop_join(int fd, pthread_t thread, int64_t deadline, const char *again)
 {
-    for (;;) {
-        struct timespec at;
-        clock_gettime(CLOCK_REALTIME, &at);
-        at.tv_nsec += JOIN_NS;
-        at.tv_sec += at.tv_nsec / 1000000000;
-        at.tv_nsec %= 1000000000;
-        if (pthread_timedjoin_np(thread, NULL, &at) == 0)
-            return true;
-        if (stop_nap(fd, 0)) {
+    /* Not by a wait until a time of day, which lasts for as long as the clock is set back. */
+    while (pthread_tryjoin_np(thread, NULL) != 0) {
+        if (stop_nap(fd, JOIN_MS)) {
             log_warning("a second signal: leaving at once; what was in flight is %s again by the next start", again);
             return false;
         }
@@ -59,4 +52,5 @@ bool stop_join(int fd, pthread_t thread, int64_t deadline, const char *again)
             return false;
         }
     }
+    return true;
 }

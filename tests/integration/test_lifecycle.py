@@ -1,10 +1,12 @@
 """Start in any order, stop without a trace, come back after either server was away."""
 
 import signal
+import time
 
 import pytest
 from rig import kafka as kafkas
 from rig import writer
+from rig.clock import Jumping
 from rig.judge import judge as judge_all
 from rig.process import wait_until
 
@@ -26,11 +28,12 @@ def test_sigterm_under_load_leaves_no_duplicate(db, topic, start, judge):
     judge(topic).check()
 
 
-def test_second_sigterm_leaves_at_once(new_kafka, db, start):
-    """The broker hangs, so the batch in flight cannot be finished: the second SIGTERM does not wait for it."""
-    kafka = new_kafka()
+def test_second_sigterm_leaves_at_once(root, new_kafka, db, start):
+    """The broker hangs, so the batch in flight cannot be finished: the second SIGTERM does not wait for it. Nor for the time of
+    day, which changes meanwhile."""
+    kafka, clock = new_kafka(), Jumping(root, "second-sigterm")
     topic = kafka.create_topic("hanging")
-    daemon = start(db, kafka=kafka, OUTBOX_SHUTDOWN_TIMEOUT="10m", OUTBOX_DELIVERY_TIMEOUT="10m")
+    daemon = start(db, kafka=kafka, OUTBOX_SHUTDOWN_TIMEOUT="10m", OUTBOX_DELIVERY_TIMEOUT="10m", **clock)
     writer.bulk(db.conn, topic, 1000, keys=10)
     db.wait_settled(None, daemon)
     kafka.brokers[0].freeze()
@@ -39,6 +42,8 @@ def test_second_sigterm_leaves_at_once(new_kafka, db, start):
     daemon.signal(signal.SIGTERM)
     daemon.wait_log(r"(?i)(SIGTERM|stopping|shutting|finish)")
     assert daemon.alive
+    clock.by(hours=1)
+    time.sleep(1)  # it waits by the new time
     daemon.signal(signal.SIGTERM)
     assert daemon.wait(60) == 0  # of the ten minutes that it might have waited
     assert "second signal" in daemon.text()

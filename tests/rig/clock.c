@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -61,10 +60,4 @@ int cnd_timedwait(cnd_t *restrict cnd, mtx_t *restrict mtx, const struct timespe
 {
     struct timespec real = {until->tv_sec - offset[0], until->tv_nsec};
     return REAL(cnd_timedwait)(cnd, mtx, &real);
-}
-
-int pthread_timedjoin_np(pthread_t thread, void **ret, const struct timespec *until)
-{
-    struct timespec real = {until->tv_sec - offset[0], until->tv_nsec};
-    return REAL(pthread_timedjoin_np)(thread, ret, &real);
 }
