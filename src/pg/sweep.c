@@ -51,18 +51,22 @@ static const struct statement sweep_topic = {"sweep_topic",
     "        AND " HELD " AND e.seq < free.before ORDER BY seq LIMIT free.share FOR UPDATE SKIP LOCKED) h)) RETURNING 1) "
     "SELECT (SELECT key FROM step WHERE n = 1000), (SELECT count(*) FROM released)"};
 
-/* Held rows with a list of topics, a batch ($3) of those that wait for nothing. */
+/* Held rows with a list of topics, a thousand at a time behind key $3 and seq $4: those that wait for nothing. A row that somebody
+ * else has locked stays. */
 static const struct statement sweep_routed = {"sweep_routed",
-    "UPDATE @.outbox_events SET retry_after = NULL WHERE status = 2 AND retry_after = 'infinity' AND ctid = ANY (ARRAY("
-    "  SELECT s.ctid FROM ("
-    "    SELECT ctid, seq, " KEY " AS key, topic, routing_key FROM @.outbox_events e"
-    "    WHERE e.lane = $1::smallint AND " ROUTED_HELD ") s"
-    "  WHERE NOT EXISTS ("
-    "    SELECT FROM unnest(@.outbox_topics(s.topic, s.routing_key)) t"
-    "    WHERE EXISTS (SELECT FROM @.outbox_parked_topics p WHERE p.topic = t)"
-    "      OR NOT (" NO_PLAIN_BEFORE("t", HEAD) " AND " NO_PLAIN_BEFORE("t", HELD)
-    "              AND " NO_ROUTED_BEFORE("t") " AND " NO_DEAD_BEFORE("t", "$2") "))"
-    "  ORDER BY s.key, s.seq LIMIT $3 FOR UPDATE OF s SKIP LOCKED))"};
+    "WITH page AS MATERIALIZED ("
+    "  SELECT ctid, seq, " KEY " AS key, topic, routing_key FROM @.outbox_events e WHERE e.lane = $1::smallint AND " ROUTED_HELD
+    "    AND (" KEY ", seq) > ($3, $4::bigint) ORDER BY " KEY ", seq LIMIT 1000), "
+    "released AS ("
+    "  UPDATE @.outbox_events SET retry_after = NULL WHERE status = 2 AND retry_after = 'infinity' AND ctid = ANY (ARRAY("
+    "    SELECT ctid FROM @.outbox_events WHERE status = 2 AND ctid = ANY (ARRAY("
+    "      SELECT s.ctid FROM page s WHERE NOT EXISTS ("
+    "        SELECT FROM unnest(@.outbox_topics(s.topic, s.routing_key)) t"
+    "        WHERE EXISTS (SELECT FROM @.outbox_parked_topics p WHERE p.topic = t)"
+    "          OR NOT (" NO_PLAIN_BEFORE("t", HEAD) " AND " NO_PLAIN_BEFORE("t", HELD)
+    "                  AND " NO_ROUTED_BEFORE("t") " AND " NO_DEAD_BEFORE("t", "$2") ")))) FOR UPDATE SKIP LOCKED)) RETURNING 1) "
+    "SELECT last.key, last.seq, (SELECT count(*) FROM released) FROM (SELECT) one"
+    "  LEFT JOIN (SELECT key, seq FROM page ORDER BY key, seq LIMIT 1 OFFSET 999) last ON true"};
 
 /* clang-format on */
 
@@ -111,18 +115,23 @@ static enum result sweep_streams(struct pg *pg, const char *lane, const char *to
     return OK;
 }
 
-static enum result sweep_lists(struct pg *pg, const char *lane, const char *blocks, const char *limit, bool *busy,
-                               int *ret_released, struct error *err)
+static enum result sweep_lists(struct pg *pg, const char *lane, const char *blocks, bool *busy, int *ret_released,
+                               struct error *err)
 {
-    for (int batch = (int)strtol(limit, NULL, 10), n = batch; n >= batch;) {
+    _cleanup_(str_free) char *key = str_dup(""), *seq = str_dup("0");
+    for (bool more = true; more;) {
         _cleanup_(rows_cleanup) struct rows *rows = NULL;
         enum result result =
-            in_lane(pg, lane, true, &sweep_routed, 3, (const char *[]){lane, blocks, limit}, &rows, err);
+            in_lane(pg, lane, true, &sweep_routed, 4, (const char *[]){lane, blocks, key, seq}, &rows, err);
         *busy = rows == NULL;
         if (result != OK || *busy)
             return result;
-        n = rows_affected(rows);
-        *ret_released += n;
+        *ret_released += (int)rows_int(rows, 0, 2);
+        more = !rows_null(rows, 0, 0);
+        str_free(&key);
+        str_free(&seq);
+        key = str_dup(rows_text(rows, 0, 0));
+        seq = str_dup(rows_text(rows, 0, 1));
     }
     return OK;
 }
@@ -141,7 +150,7 @@ enum result sweep_lane(struct pg *pg, int lane_number, const struct sweep_option
     for (int i = 0; result == OK && !busy && i < rows_n(topics); i++)
         result = sweep_streams(pg, lane, rows_text(topics, i, 0), blocks, limit, &busy, ret_released, err);
     if (result == OK && !busy)
-        result = sweep_lists(pg, lane, blocks, limit, &busy, ret_released, err);
+        result = sweep_lists(pg, lane, blocks, &busy, ret_released, err);
     if (result == OK && !busy)
         result = in_lane(pg, lane, true, &swept, 1, ours, &done, err);
     return result;

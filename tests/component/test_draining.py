@@ -108,3 +108,19 @@ def test_topics_are_looked_after_while_a_sweep_waits_for_its_lanes(db, hands, st
     park(db, TOPIC, 1)
     wait_until(lambda: not parked(db), "the empty topic is gone")
     wait_until(waits, "the sweep is not over: it waits for the next lane")
+
+
+def test_a_sweep_finds_a_free_list_behind_many_that_wait(db, hands):
+    """A thousand at a time, or it would hold the lane for as long as it takes to look at all of them."""
+    free = held(db, "z", routing_key=f"{TOPIC},other")
+    db.execute("ALTER TABLE outbox_events ALTER COLUMN lane DROP EXPRESSION")
+    db.execute("INSERT INTO outbox_events (topic, aggregate_type, aggregate_id, payload, status, retry_after, routing_key, lane) "
+               "SELECT %s, 'order', (n %% 100)::text, '{}', 2, 'infinity', %s, 0 FROM generate_series(1, 1005) n",
+               TOPIC, f"{TOPIC},away")
+    db.execute("UPDATE outbox_events SET lane = 0 WHERE seq = %s", free)
+    park(db, "away", 1)
+    hand = hands()
+    key, seq, released = hand.run(sql("sweep.c", "sweep_routed"), 0, False, "", 0)[0]
+    assert (key, released) == ("99", 0)
+    assert hand.run(sql("sweep.c", "sweep_routed"), 0, False, key, seq) == [(None, None, 1)]
+    assert state(db, free)[0] == (2, True), "not committed yet"

@@ -517,16 +517,6 @@ def test_all_streams_together_are_released_a_batch_at_a_time(db, hands):
     assert worker.run(sql("sweep.c", "sweep_topic"), lane, TOPIC, "", True, False, 20)[0][1] == 20
 
 
-def test_a_sweep_finds_a_free_list_behind_many_that_wait(db, hands):
-    lists = [held(db, f"{n}", routing_key=f"{TOPIC},away") for n in range(5)]
-    free = held(db, "z", routing_key=f"{TOPIC},other")
-    db.execute("ALTER TABLE outbox_events ALTER COLUMN lane DROP EXPRESSION")
-    db.execute("UPDATE outbox_events SET lane = 0")
-    park(db, "away", lists[0])
-    assert hands().run(sql("sweep.c", "sweep_routed"), 0, False, 2) == 1
-    assert state(db, free)[0] == (2, True), "not committed yet"
-
-
 def test_a_topic_without_a_row_to_try_is_not_due_at_every_look(db, start, topic):
     """Its only row waits behind a dead one that blocks: the workers try now and then, and otherwise only look."""
     dead = put(db, "k", 9, topic="nowhere")
