@@ -9,6 +9,7 @@
 #include <librdkafka/rdkafka.h>
 
 #include "clock.h"
+#include "config_table.h"
 #include "describe.h"
 #include "parse.h"
 #include "publisher.h"
@@ -70,11 +71,40 @@ static void note_error(rd_kafka_t *rk, int code, const char *reason, void *opaqu
     snprintf(inspection->trouble, sizeof(inspection->trouble), "%s", reason);
 }
 
+/* The setting of the property that has nearly this name; NULL: none has. Owned by the caller. librdkafka tells the names only as
+ * a table for people, a line each that begins with one. */
+static char *nearest_setting(const char *property)
+{
+    _cleanup_(str_free) char *text = NULL, *nearest = NULL;
+    size_t size, best = 3 + strlen(property) / 5;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return NULL;
+    rd_kafka_conf_properties_show(out);
+    if (fclose(out) != 0)
+        return NULL;
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        _cleanup_(str_free) char *name = str_dupn(line, strspn(line, "abcdefghijklmnopqrstuvwxyz0123456789._"));
+        size_t distance = str_distance(property, name);
+        if (*name == '\0' || distance >= best || kafka_refusal(name))
+            continue;
+        best = distance;
+        str_free(&nearest);
+        nearest = TAKE(name);
+    }
+    return nearest ? config_kafka_setting(nearest) : NULL;
+}
+
 char *inspect_property(const char *property, const char *value)
 {
     _cleanup_(settings_free) rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    _cleanup_(str_free) char *fault = settings_set(conf, property, value), *nearest = NULL;
+    size_t size;
 
-    return settings_set(conf, property, value);
+    if (fault && rd_kafka_conf_get(conf, property, NULL, &size) == RD_KAFKA_CONF_UNKNOWN)
+        nearest = nearest_setting(property);
+    return nearest ? str_format("%s; did you mean %s?", fault, nearest) : TAKE(fault);
 }
 
 static enum result connect_client(struct inspection *inspection, struct error *err)

@@ -7,8 +7,8 @@
 #include "error.h"
 #include "finding.h"
 
-/* Does librdkafka know the property, and take this value? NULL: yes; else why not, without the value of a secret. Owned by the
- * caller. */
+/* Does librdkafka know the property, and take this value? NULL: yes; else why not, with the nearest name that it knows and without
+ * the value of a secret. Owned by the caller. */
 char *inspect_property(const char *property, const char *value);
 
 /* `topics`: those that events wait for. FATAL: a property that librdkafka does not take (err names the setting). */

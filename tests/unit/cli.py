@@ -178,7 +178,10 @@ class Config(unittest.TestCase):
         self.assertIn(" 5 bad settings: ", err)
         for name in (*bad, "OUTBOX_KAFKA_BOOTSTRAP_SERVERS"):
             self.assertEqual(err.count(f" {name}: "), 1, err)
+        self.assertIn("did you mean OUTBOX_KAFKA_LINGER_MS?", err)
+        self.assertIn("did you mean OUTBOX_KAFKA_SASL_PASSWORD?", err)
         self.assertNotIn(CANARY, err)
+        self.assertNotIn("did you mean", run("config", OUTBOX_KAFKA_X="1")[2])
         for command in ("config", "status", "migrate"):  # of these none needs a broker
             code, out, err = run(command, **bad)
             self.assertEqual((code, out), (78, ""))
