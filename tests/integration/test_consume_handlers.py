@@ -6,6 +6,7 @@ import time
 import pytest
 from rig import daemon as daemons
 from rig import http, process
+from rig.judge import read_topics
 from rig.messages import NOTES, SIGNATURE, Sender, check_notes, committed, make_picky, numbered, send, wait_notes
 from rig.process import wait_until
 
@@ -42,6 +43,20 @@ def test_keys_are_bytes(inbox, kafka, new_topic, consume, key):
     order = [row[0] for row in inbox.execute("SELECT event_id FROM notes ORDER BY n")]
     assert [id for id in order if id[0] == "e"] == [f"e{n}" for n in range(10)], "an event overtook its predecessor"
     assert order[:10] == [f"f{n}" for n in range(10)], "the other key did not flow"
+
+
+def test_texts_are_utf8_whatever_the_connection_says(inbox, kafka, new_topic, consume, start):
+    topic, out = new_topic(partitions=1), new_topic(partitions=1)
+    url = inbox.settings["OUTBOX_DATABASE_URL"]
+    latin = {"OUTBOX_DATABASE_URL": f"{url}{'&' if '?' in url else '?'}client_encoding=LATIN1"}
+    send(kafka, topic, [("e1", "kä", '{"a": "ä€"}')])
+    wait_notes(inbox, 1, consume(inbox, topic, **latin))
+    assert inbox.execute("SELECT key, payload FROM notes") == [("kä", {"a": "ä€"})]
+    inbox.execute("""SELECT outbox_publish(%s, 'a', 'i', '{"a": "ä€"}')""", out)
+    start(inbox, **latin)
+    wait_until(lambda: inbox.value("SELECT count(*) FROM outbox_events WHERE status = 1") == 1, "it is sent")
+    [[message]] = read_topics(kafka.internal, [out])
+    assert message.value().decode() == '{"a": "ä€"}'
 
 
 @pytest.mark.parametrize("text", ["ä" * 400, "x" + "ä" * 400, "xx" + "€" * 800, "\U0001f600" * 600])
