@@ -15,8 +15,9 @@ void burial_free(struct burial *burial); /* NULL-safe; does not flush */
 
 /* Sends a copy of the letter (key, value, headers) to OUTBOX_CONSUMER_DEAD_TOPIC with the headers `id` (when it had no
  * id of its own), outbox_error, outbox_topic, outbox_partition, outbox_offset and outbox_attempts, and waits for the
- * acknowledgement. RETRY: not acknowledged within five seconds; it may be there nevertheless. REJECT: the topic will
- * never take this event, or nothing of ours. Make a new burial after both: this one may be used up. */
+ * acknowledgement. RETRY: the topic is not there, or it was not acknowledged within five seconds and may be there
+ * nevertheless. REJECT: the topic will never take this event, or nothing of ours. Make a new burial after both: this one
+ * may be used up. */
 enum result burial_send(struct burial *burial, const struct letter *letter, const char *id, const char *error,
                         unsigned attempts, struct error *err) CHECK_RESULT;
 

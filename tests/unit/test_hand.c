@@ -233,6 +233,30 @@ static void a_partition_goes_while_its_events_wait(void **state)
     assert_int_equal(scene->partition[0]->position, 3);
 }
 
+static void who_steps_aside_lets_the_others_go_on(void **state)
+{
+    struct scene *scene = *state;
+    arrive(scene, 0, "aab");
+    takes(scene, 3, "a0 a1 b2");
+    struct arrival *aside = scene->batch[0];
+    aside->alone = true;
+    becomes(scene, "a0", OUTCOME_ASIDE);
+    becomes(scene, "a1", OUTCOME_NONE);
+    becomes(scene, "b2", OUTCOME_NONE);
+    settle(scene);
+    assert_int_equal(aside->attempts, 0);
+    assert_int_equal(aside->unlucky, 1);
+    takes(scene, 3, "b2");
+    settle(scene);
+    takes(scene, 3, "");
+    scene->now = 10;
+    takes(scene, 3, "a0");
+    settle(scene);
+    takes(scene, 3, "a1");
+    settle(scene);
+    nothing_waits(scene);
+}
+
 static void keys_are_bytes(void **state)
 {
     static const char *const keys[] = {"\0\0\1x", "\0\0\1y"};
@@ -264,6 +288,7 @@ int main(void)
         SCENE(who_must_be_alone_is_a_batch_of_its_own),
         SCENE(held_ones_whose_head_was_dropped_stay_in_order),
         SCENE(a_partition_goes_while_its_events_wait),
+        SCENE(who_steps_aside_lets_the_others_go_on),
         SCENE(keys_are_bytes),
     };
     return RUN_TESTS(tests);
