@@ -13,6 +13,7 @@ And one incident makes no more repeats than the batches that it can have met hav
 """
 
 from collections import Counter, defaultdict, namedtuple
+from math import floor
 
 from . import judge
 
@@ -72,10 +73,11 @@ class Referee(judge.Judge):
 
 
 def window(incident, lane):
-    """When a message of this lane must have been published for the incident to have taken its batch away; None: it cannot."""
+    """When a message of this lane must have been published for the incident to have taken its batch away; None: it cannot.
+    Messages carry whole milliseconds: one published behind the BEGIN may bear a time that is a part of one before it."""
     if incident.lanes is None:
-        return incident.begin, incident.end + AFTER
-    return (incident.lanes[lane], incident.end + AFTER_CUT) if lane in incident.lanes else None
+        return floor(incident.begin), incident.end + AFTER
+    return (floor(incident.lanes[lane]), incident.end + AFTER_CUT) if lane in incident.lanes else None
 
 
 def explain(repeats, incidents, lane_of, excused=()):

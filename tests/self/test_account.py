@@ -20,6 +20,12 @@ def test_a_cut_explains_what_was_published_in_the_transaction_that_it_cut():
     assert check(10_051 + AFTER_CUT, 12_000) is None
 
 
+def test_messages_carry_whole_milliseconds():
+    """A small batch is handed over in the millisecond in which its transaction began."""
+    assert check(9_900, 12_000, incidents=[KILL._replace(lanes={3: 9_900.4})]) == "daemon killed"
+    assert check(9_899, 12_000, incidents=[KILL._replace(lanes={3: 9_900.4})]) is None
+
+
 def test_what_acts_on_all_lanes_explains_what_was_published_meanwhile():
     assert check(20_500, 30_000, id="b") == "PostgreSQL crashed"
     assert check(19_999, 20_500) is None, "delivered, and marked, before"
