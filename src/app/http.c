@@ -175,10 +175,12 @@ static void come_and_go(void *arg, struct MHD_Connection *connection, void **vis
             visitors_leave(&http->visitors, *visitor);
         return;
     }
-    const union MHD_ConnectionInfo *fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    const union MHD_ConnectionInfo *address = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    if (fd != NULL && address != NULL)
-        *visitor = visitors_enter(&http->visitors, fd->connect_fd, address->client_addr);
+    /* One at a time: the next answer may stand where this one did (libmicrohttpd 1.0). */
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    int fd = info != NULL ? info->connect_fd : -1;
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (fd >= 0 && info != NULL)
+        *visitor = visitors_enter(&http->visitors, fd, info->client_addr);
 }
 
 /* --- listening --- */
