@@ -9,34 +9,7 @@
 #include "predicates.h"
 #include "seam.h"
 
-/* --- look --- */
-
-/* clang-format off */
-static const struct statement look = {"look",
-    "WITH lane AS (SELECT l::smallint AS lane FROM generate_series(0, 15) l) "
-    "SELECT (SELECT count(*) FROM ("
-    "          SELECT FROM lane CROSS JOIN LATERAL ("
-    "            SELECT FROM @.outbox_events e WHERE e.lane = lane.lane AND " READY " LIMIT $1) e LIMIT $1) x), "
-    "  EXISTS (SELECT FROM @.outbox_parked_topics WHERE state = 'draining') OR " SOME_LANE(WAITING " AND retry_after <= now()") ","
-    "  (SELECT probe_lane FROM @.outbox_parked_topics WHERE state = 'parked' AND probe_after <= now() ORDER BY probe_after LIMIT 1)"};
-/* clang-format on */
-
-enum result claim_look(struct pg *pg, struct claim *claim, int enough, int *ret_ready, bool *ret_other,
-                       struct error *err)
-{
-    char limit[16];
-    snprintf(limit, sizeof limit, "%d", enough);
-    _cleanup_(rows_cleanup) struct rows *rows = NULL;
-    enum result result = pg_round_trip(pg, &look, 1, (const char *[]){limit}, false, &rows, err);
-    if (result != OK)
-        return result;
-    *ret_ready = (int)rows_int(rows, 0, 0);
-    *ret_other = rows_true(rows, 0, 1);
-    claim->due = rows_null(rows, 0, 2) ? NO_PROBE : (int)rows_int(rows, 0, 2);
-    return OK;
-}
-
-/* --- claim --- */
+/* --- what both begin with --- */
 
 /* clang-format off */
 
@@ -50,6 +23,71 @@ static const struct statement guards = {"guards", GUARDS};
 static const struct statement guards_pooled = {"guards_pooled",
     GUARDS ", set_config('enable_seqscan', 'off', true), set_config('enable_sort', 'off', true),"
     "  set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)"};
+
+/* clang-format on */
+
+static enum result queue_begin(struct pg *pg, int idle_ms, struct error *err)
+{
+    char idle[16], timeout[16];
+    snprintf(idle, sizeof idle, "%d", idle_ms);
+    snprintf(timeout, sizeof timeout, "%d", STATEMENT_TIMEOUT_MS);
+    enum result result = pg_queue(pg, &begin, 0, NULL, false, err);
+    if (result == OK)
+        result = pg_queue(pg, pg_pooled(pg) ? &guards_pooled : &guards, 2, (const char *[]){idle, timeout}, false, err);
+    return result;
+}
+
+static enum result read_begin(struct pg *pg, struct error *err)
+{
+    enum result result = pg_next(pg, NULL, err);
+    return result == OK ? pg_next(pg, NULL, err) : result;
+}
+
+/* --- look --- */
+
+/* clang-format off */
+static const struct statement look = {"look",
+    "WITH lane AS (SELECT l::smallint AS lane FROM generate_series(0, 15) l) "
+    "SELECT (SELECT count(*) FROM ("
+    "          SELECT FROM lane CROSS JOIN LATERAL ("
+    "            SELECT FROM @.outbox_events e WHERE e.lane = lane.lane AND " READY " LIMIT $1) e LIMIT $1) x), "
+    "  EXISTS (SELECT FROM @.outbox_parked_topics WHERE state = 'draining') OR " SOME_LANE(WAITING " AND retry_after <= now()") ","
+    "  (SELECT probe_lane FROM @.outbox_parked_topics WHERE state = 'parked' AND probe_after <= now() ORDER BY probe_after LIMIT 1)"};
+static const struct statement look_done = {"look_done", "COMMIT"};
+/* clang-format on */
+
+/* In a transaction only behind a pooler, for the settings: by old statistics a plan may read the whole table. */
+enum result claim_look(struct pg *pg, struct claim *claim, int enough, int *ret_ready, bool *ret_other,
+                       struct error *err)
+{
+    char limit[16];
+    snprintf(limit, sizeof limit, "%d", enough);
+    _cleanup_(rows_cleanup) struct rows *rows = NULL;
+    bool pooled = pg_pooled(pg);
+    enum result result = pooled ? queue_begin(pg, ANSWER_TIMEOUT_MS, err) : OK;
+    if (result == OK)
+        result = pg_queue(pg, &look, 1, (const char *[]){limit}, false, err);
+    if (result == OK && pooled)
+        result = pg_queue(pg, &look_done, 0, NULL, false, err);
+    if (result == OK)
+        result = pg_sync(pg, ANSWER_TIMEOUT_MS, err);
+    if (result == OK && pooled)
+        result = read_begin(pg, err);
+    if (result == OK)
+        result = pg_next(pg, &rows, err);
+    if (result == OK)
+        result = pg_end(pg, err);
+    if (result != OK)
+        return result;
+    *ret_ready = (int)rows_int(rows, 0, 0);
+    *ret_other = rows_true(rows, 0, 1);
+    claim->due = rows_null(rows, 0, 2) ? NO_PROBE : (int)rows_int(rows, 0, 2);
+    return OK;
+}
+
+/* --- claim --- */
+
+/* clang-format off */
 
 static const struct statement wary = {"wary", "SELECT set_config('outboxd.wary', 'on', true)"};
 
@@ -116,9 +154,7 @@ static int ready_limit(const struct claim *claim)
 
 enum result claim_queue(struct pg *pg, struct claim *claim, int n_lanes, struct error *err)
 {
-    char idle[16], timeout[16], first[16], n[16], limit[16], bytes[24], largest[24];
-    snprintf(idle, sizeof idle, "%d", claim->delivery_timeout_ms + 10000);
-    snprintf(timeout, sizeof timeout, "%d", STATEMENT_TIMEOUT_MS);
+    char first[16], n[16], limit[16], bytes[24], largest[24];
     bool probing = claim->probe != NO_PROBE;
     snprintf(first, sizeof first, "%d", probing ? claim->probe : claim->first);
     snprintf(n, sizeof n, "%d", n_lanes);
@@ -127,9 +163,7 @@ enum result claim_queue(struct pg *pg, struct claim *claim, int n_lanes, struct 
     snprintf(largest, sizeof largest, "%lld", (long long)claim->largest_row);
     claim->first = (claim->first + 1) % LANES;
 
-    enum result result = pg_queue(pg, &begin, 0, NULL, false, err);
-    if (result == OK)
-        result = pg_queue(pg, pg_pooled(pg) ? &guards_pooled : &guards, 2, (const char *[]){idle, timeout}, false, err);
+    enum result result = queue_begin(pg, claim->delivery_timeout_ms + 10000, err);
     if (result == OK && claim->wary > 0)
         result = pg_queue(pg, &wary, 0, NULL, false, err);
     if (result == OK)
@@ -158,9 +192,7 @@ static uint32_t lane_bits(const char *list)
 static enum result read_claim(struct pg *pg, struct claim *claim, struct batch *batch, struct error *err)
 {
     _cleanup_(rows_cleanup) struct rows *held = NULL, *taken = NULL, *gaps = NULL, *trouble = NULL;
-    enum result result = pg_next(pg, NULL, err); /* BEGIN */
-    if (result == OK)
-        result = pg_next(pg, NULL, err); /* guards */
+    enum result result = read_begin(pg, err);
     if (result == OK && claim->wary > 0)
         result = pg_next(pg, NULL, err);
     if (result == OK)

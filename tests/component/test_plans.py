@@ -2,7 +2,7 @@
 
 import pytest
 from rig import plans, postgres, writer
-from rig.database import Database
+from rig.database import PASSWORD, Database
 from rig.process import wait_until
 from rig.statements import sql
 
@@ -164,4 +164,22 @@ def test_the_janitor_does_not_read_the_table(big_cluster, start):
     for text in statements:
         for plan in log.of(text):
             assert not any(scan["Node Type"] == "Seq Scan" for scan in plans.scans(plan))
+    db.drop()
+
+
+def test_a_look_behind_a_pooler_does_not_read_the_table(big_cluster, start, new_pgbouncer):
+    """There is no session to set the planner up for, and the statistics are of a time when all rows were ready."""
+    db = Database(big_cluster)
+    db.migrate()
+    fill(db, "there", 200_000)
+    db.execute("UPDATE outbox_events SET status = 1, published_at = now()")
+    for name, value in plans.SETTINGS.items():
+        db.execute(f"ALTER DATABASE {db.name} SET {name} = '{value}'")
+    log = plans.Log(big_cluster)
+    url = big_cluster.url(db.name, "postgres", PASSWORD, new_pgbouncer(big_cluster).port)
+    daemon = start(db, OUTBOX_DATABASE_URL=url)
+    wait_until(lambda: log.of(WAY["look"]), "the daemon looks for work")
+    assert daemon.stop() == 0
+    for plan in log.of(WAY["look"]):
+        assert not any(scan["Node Type"] == "Seq Scan" for scan in plans.scans(plan))
     db.drop()
