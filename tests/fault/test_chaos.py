@@ -57,7 +57,8 @@ def test_chaos(request, chance, new_cluster, new_kafka, new_db, new_proxy, start
     assert not suffered, f"innocent events that suffered: {suffered}"
     verdict.check(duplicates=verdict.duplicate)
     assert not unexplained, (f"{len(unexplained)} of {verdict.duplicate} repeats are explained by nothing: "
-                             f"{unexplained[:5]}, near {account.nearest(run.incidents, unexplained[0])}")
+                             f"{unexplained[:5]}, near {account.nearest(run.incidents, unexplained[0])}; the daemons meanwhile:\n"
+                             f"{account.said(run.started, unexplained[0])}")
     alive = db.execute("SELECT id, headers FROM rig.ledger WHERE event_type = %s AND id NOT IN (SELECT id FROM rig.noted)",
                        account.POISON)
     assert not alive, f"culprits that did not die: {alive}"

@@ -379,9 +379,7 @@ def test_wrong_kafka_password(guarded, check):
 
 def test_scram_with_an_old_librdkafka(guarded, check):
     settings = {**login(guarded), "OUTBOX_KAFKA_SASL_MECHANISM": "SCRAM-SHA-256"}
-    built = daemon.call("version").stdout
-    version = tuple(map(int, re.search(r"librdkafka (\d+)\.(\d+)\.(\d+)", built).groups()))
-    if version < (2, 6, 1):
+    if daemon.librdkafka() < (2, 6, 1):
         assert "PLAIN" in finding(check(**settings), "librdkafka", "warning", "SCRAM")
 
 

@@ -12,7 +12,9 @@ been able to do that when it was first delivered:
 And one incident makes no more repeats than the batches that it can have met have events.
 """
 
+import json
 from collections import Counter, defaultdict, namedtuple
+from datetime import datetime
 from math import floor
 
 from . import judge
@@ -105,6 +107,18 @@ def nearest(incidents, repeat):
     _, _, lane, before, _ = repeat
     around = sorted(incidents, key=lambda i: max(i.begin - before, before - i.end, 0))[:6]
     return [(i.cause, round(i.begin - before), round(i.end - before), i.lanes and i.lanes.get(lane)) for i in around]
+
+
+def said(daemons, repeat):
+    """The same: what their logs say from a second before its first delivery on until the second one."""
+    *_, before, again = repeat
+    found = []
+    for number, daemon in enumerate(daemons):
+        for level, _, line in daemon.lines():
+            at = datetime.fromisoformat(json.loads(line)["time"]).timestamp() * 1000 if level != "strange" else before
+            if before - 1000 <= at <= again:
+                found.append(f"{number}: {line[:300]}")
+    return "\n".join(found)
 
 
 def covered(incidents, begin, end):

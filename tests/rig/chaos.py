@@ -101,7 +101,7 @@ class Chaos:
         self.over, self.silence = threading.Event(), threading.Event()
         self.late = []  # topics that services write to; not all of them are there
         self.missing = set()
-        self.daemons = []
+        self.daemons, self.started = [], []  # those that run, and all that ever did
         self.wishes = queue.Queue()  # of servers to be started
         self.services = [Service(self, n, rate / 3) for n in range(3)]
         for topic in (*STEADY, GUARDED):
@@ -178,7 +178,8 @@ class Chaos:
             done.set()
 
     def _daemon(self, which):
-        return self.start(self.db, kafka=self.kafka, **self.settings[which])
+        self.started.append(self.start(self.db, kafka=self.kafka, **self.settings[which]))
+        return self.started[-1]
 
     def kill_daemons(self, chance):
         victim = chance.randrange(DAEMONS)

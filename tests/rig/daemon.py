@@ -41,6 +41,11 @@ def call(*args, build=None, timeout=None, **settings):
                           timeout=timeout or process.PATIENCE, stdin=subprocess.DEVNULL)
 
 
+def librdkafka():
+    """The version in use: (2, 0, 2)."""
+    return tuple(map(int, re.search(r"librdkafka (\d+)\.(\d+)\.(\d+)", call("version").stdout).groups()))
+
+
 class Daemon(process.Server):
     """`outboxd run`, or another command that stays, logging JSON into its own file."""
 
