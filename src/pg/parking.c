@@ -19,7 +19,7 @@ static const struct statement lock_topics = {
     " OR " SOME_ROW("e.lane = " lane " AND " ROUTED_HELD " AND " ROUTED_TO(topic)) ")"
 static const struct statement unpark = {"unpark",
     "DELETE FROM @.outbox_parked_topics p WHERE topic = ANY ($1::text[]) AND NOT EXISTS (SELECT FROM " LANE_SERIES
-    "  WHERE CASE p.state WHEN 'parked' THEN " HAS_HELD("l.lane", "p.topic") 
+    "  WHERE CASE p.state WHEN 'parked' THEN " HAS_HELD("l.lane", "p.topic")
     "    ELSE " SOME_FREE("l.lane", "p.topic", SOME_KEYS, NOT_PARKED_ELSEWHERE) " END) RETURNING topic"};
 static const struct statement elect = {"elect",
     "UPDATE @.outbox_parked_topics p SET probe_lane = h.lane, probe_seq = h.seq "
